@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The `wharf` program: parse, dispatch, exit.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    wharf::cli::run()
+}

@@ -1,0 +1,133 @@
+//! The command line: one enum of commands, one file each. Data goes to stdout, logs and errors to stderr.
+
+mod demo;
+mod fixtures;
+mod migrate;
+mod providers;
+mod send;
+mod serve;
+mod sign;
+
+use std::fmt;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::postgres::private::{Durability, keep};
+use crate::section::Problem;
+
+/// Webhook ingestion for an ERP in Postgres: verify, settle in one transaction, answer.
+#[derive(Debug, Parser)]
+#[command(
+    name = "wharf",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Exit codes: 0 done, 1 not done or a difference was found, 2 the command line or a file is wrong.
+
+Start here:
+  wharf demo                                   see it work, with a database of its own
+  wharf serve --config wharf.toml              receive webhooks
+  wharf providers list                         what it understands"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Receive webhooks. Without DATABASE_URL, on a private Postgres in .wharf/postgres.
+    Serve(serve::Serve),
+    /// Bring the database's schema `wharf` to this version. Safe to run twice, or from two places at once.
+    Migrate(migrate::Migrate),
+    /// Show the main job on the fixtures: deliver all, deliver all again, deliver all with one byte changed.
+    Demo(demo::Demo),
+    /// The providers that are known.
+    #[command(subcommand)]
+    Providers(providers::Providers),
+    /// Print the headers that a provider would send with a body.
+    Sign(sign::Sign),
+    /// Check one captured request offline, at the time it was sent.
+    Verify(sign::Verify),
+    /// Captured requests as tests.
+    #[command(subcommand)]
+    Fixtures(fixtures::Fixtures),
+    /// Keep a private Postgres until standard input ends. Wharf starts this itself.
+    #[command(hide = true)]
+    PrivatePostgres {
+        /// Where its data is.
+        place: PathBuf,
+        /// Do not wait for the disk.
+        #[arg(long)]
+        fast: bool,
+    },
+}
+
+/// The command line, or a file that it names, is wrong: exit code 2.
+#[derive(Debug)]
+struct Usage(String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+impl Usage {
+    /// All problems of files in one message.
+    fn of(problems: &[Problem]) -> Self {
+        let count = problems.len();
+        let lines: String = problems.iter().map(|problem| format!("\n  {problem}")).collect();
+        Self(format!("{count} problem{}:{lines}", if count == 1 { "" } else { "s" }))
+    }
+}
+
+/// Runs the program.
+pub fn run() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(command) => command.run(),
+        Command::Migrate(command) => command.run(),
+        Command::Demo(command) => command.run(),
+        Command::Providers(command) => command.run(),
+        Command::Sign(command) => command.run(),
+        Command::Verify(command) => command.run(),
+        Command::Fixtures(command) => command.run(),
+        Command::PrivatePostgres { place, fast } => {
+            let durability = if fast { Durability::Fast } else { Durability::Durable };
+            runtime().map(|runtime| runtime.block_on(keep(&place, durability, std::io::stdout())))
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        // `wharf … | head`: whoever read our output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "wharf: {error:#}");
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_tree_of_commands_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

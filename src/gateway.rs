@@ -1,0 +1,147 @@
+//! The gateway as a whole: from a configuration and a database to running listeners, and down again.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use anyhow::{Context as _, bail};
+use sqlx::PgPool;
+use sqlx::postgres::PgConnectOptions;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::config::{Config, EndpointConfig};
+use crate::http::webhooks::{Endpoint, Gateway};
+use crate::http::{AdminState, Listener, Stopping, listen_for_admin, listen_for_webhooks};
+use crate::inbox::Origin;
+use crate::inbox::queue::{Limits, Queue, start_settlers};
+use crate::postgres::{self, SchemaState};
+
+/// A database that is not there at the start is waited for this long.
+const DATABASE_WAIT: Duration = Duration::from_secs(30);
+
+/// A running gateway.
+pub struct Running {
+    /// The public listener's address.
+    pub address: SocketAddr,
+    /// The admin listener's address.
+    pub admin_address: SocketAddr,
+    webhooks: ServerHandle,
+    admin: ServerHandle,
+    stopping: Stopping,
+    queue: Arc<Queue>,
+    settlers: JoinSet<()>,
+    servers: JoinSet<std::io::Result<()>>,
+    within: Duration,
+}
+
+/// Starts the gateway on a migrated database. Tenants that the configuration names are created.
+pub async fn start(config: &Config, options: &PgConnectOptions) -> anyhow::Result<Running> {
+    let pool = postgres::pool(options);
+    check_schema(&pool).await?;
+    let mut endpoints = HashMap::new();
+    for endpoint in &config.endpoints {
+        let tenant = tenant(&pool, &endpoint.tenant).await?;
+        endpoints.insert(endpoint.name.clone(), ready(endpoint, tenant));
+    }
+    let server = &config.server;
+    let limits = Limits { deliveries: server.queue_max, ..Limits::default() };
+    let queue = Queue::new(limits);
+    let settlers = start_settlers(&queue, options, server.settlers);
+    let gateway = Gateway {
+        endpoints,
+        queue: Arc::clone(&queue),
+        answer_within: server.answer_within,
+        body_limit_bytes: server.body_limit_bytes,
+        body_timeout: server.body_timeout,
+    };
+    let stopping = Stopping::default();
+    let admin = listen_for_admin(server, AdminState { pool, stopping: stopping.clone() })
+        .with_context(|| format!("cannot listen on {} (admin_listen)", server.admin_listen))?;
+    let webhooks = listen_for_webhooks(server, gateway)
+        .with_context(|| format!("cannot listen on {} (listen)", server.listen))?;
+    let (address, admin_address) = (webhooks.address, admin.address);
+    let handles = (webhooks.server.handle(), admin.server.handle());
+    let mut servers = JoinSet::new();
+    for Listener { server, .. } in [webhooks, admin] {
+        servers.spawn(server);
+    }
+    Ok(Running {
+        address,
+        admin_address,
+        webhooks: handles.0,
+        admin: handles.1,
+        stopping,
+        queue,
+        settlers,
+        servers,
+        within: server.shutdown_timeout,
+    })
+}
+
+impl Running {
+    /// Stops accepting, settles what is queued, answers, ends. `false` if that took longer than allowed.
+    pub async fn stop(mut self) -> bool {
+        self.stopping.set();
+        let all = async {
+            // The listener stops accepting at once and waits for the requests in flight, which wait for the settlers.
+            self.webhooks.stop(true).await;
+            self.queue.close();
+            while self.settlers.join_next().await.is_some() {}
+            self.admin.stop(false).await;
+            while self.servers.join_next().await.is_some() {}
+        };
+        timeout(self.within + Duration::from_secs(2), all).await.is_ok()
+    }
+}
+
+async fn check_schema(pool: &PgPool) -> anyhow::Result<()> {
+    let started = std::time::Instant::now();
+    let state = loop {
+        match postgres::schema_state(pool).await {
+            Ok(state) => break state,
+            Err(error) if started.elapsed() > DATABASE_WAIT => {
+                return Err(error).context("the database does not answer; check DATABASE_URL and the server");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "waiting for the database");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    };
+    match state {
+        SchemaState::Current => Ok(()),
+        SchemaState::Behind => bail!("the database's schema is behind this Wharf; run `wharf migrate` first"),
+        SchemaState::Ahead => bail!("the database was migrated by a newer Wharf; run that version"),
+    }
+}
+
+async fn tenant(pool: &PgPool, name: &str) -> anyhow::Result<Uuid> {
+    sqlx::query("insert into tenant (name) values ($1) on conflict (name) do nothing")
+        .bind(name)
+        .execute(pool)
+        .await
+        .with_context(|| format!("cannot create tenant {name}"))?;
+    sqlx::query_scalar("select id from tenant where name = $1")
+        .bind(name)
+        .fetch_one(pool)
+        .await
+        .with_context(|| format!("cannot read tenant {name}"))
+}
+
+fn ready(endpoint: &EndpointConfig, tenant: Uuid) -> Endpoint {
+    Endpoint {
+        origin: Arc::new(Origin {
+            endpoint: endpoint.name.clone(),
+            provider: endpoint.definition.name.clone(),
+            tenant,
+            gives_up_after: endpoint.definition.gives_up_after,
+        }),
+        definition: Arc::clone(&endpoint.definition),
+        keys: endpoint.keys.clone(),
+        accepts: endpoint.accepts.clone(),
+    }
+}

@@ -1,0 +1,328 @@
+//! Locking and reading what a batch needs.
+
+use std::collections::{BTreeSet, HashMap};
+
+use sqlx::PgConnection;
+use sqlx::Row as _;
+use sqlx::types::Uuid;
+use sqlx::types::time::OffsetDateTime;
+
+use crate::books::{
+    Books, Invoice, InvoiceEntry, InvoiceEntryKind, InvoiceStatus, Needs, PaymentKey, Position, Receipt,
+    ReceiptLine, ReceiptStatus, value_of,
+};
+use crate::timestamp::Timestamp;
+
+/// The books as far as a batch needs them, and the rows that were created to have something to lock.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    pub(super) books: Books,
+    pub(super) created_invoices: Vec<Uuid>,
+    pub(super) created_receipts: Vec<Uuid>,
+}
+
+/// Loads and locks, always in this order: invoices, receipts, SKUs, each by tenant and key.
+pub(super) async fn load(connection: &mut PgConnection, needs: &Needs) -> Result<Loaded, sqlx::Error> {
+    let mut loaded = Loaded::default();
+    if !needs.invoices.is_empty() || !needs.payments.is_empty() {
+        create_invoices(connection, needs, &mut loaded).await?;
+        lock_invoices(connection, needs, &mut loaded.books).await?;
+        load_payments(connection, needs, &mut loaded.books).await?;
+    }
+    if !needs.receipts.is_empty() {
+        create_receipts(connection, needs, &mut loaded).await?;
+        lock_receipts(connection, needs, &mut loaded.books).await?;
+        load_lines(connection, needs, &mut loaded.books).await?;
+    }
+    lock_positions(connection, needs, &mut loaded.books).await?;
+    Ok(loaded)
+}
+
+fn columns<'a>(keys: impl IntoIterator<Item = &'a (Uuid, String)>) -> (Vec<Uuid>, Vec<&'a str>) {
+    keys.into_iter().map(|(tenant, key)| (*tenant, key.as_str())).unzip()
+}
+
+async fn create_invoices(
+    connection: &mut PgConnection,
+    needs: &Needs,
+    loaded: &mut Loaded,
+) -> Result<(), sqlx::Error> {
+    if needs.new_invoices.is_empty() {
+        return Ok(());
+    }
+    let (tenants, numbers) = columns(needs.new_invoices.keys());
+    let currencies: Vec<&str> = needs.new_invoices.values().map(String::as_str).collect();
+    loaded.created_invoices = sqlx::query_scalar(
+        "insert into invoice (tenant_id, number, currency)
+         select new.tenant_id, new.number, new.currency
+         from unnest($1::uuid[], $2::text[], $3::text[]) as new (tenant_id, number, currency)
+         where not exists (select from invoice known
+                           where known.tenant_id = new.tenant_id and known.number = new.number)
+         order by new.tenant_id, new.number
+         on conflict (tenant_id, number) do nothing
+         returning id",
+    )
+    .bind(tenants)
+    .bind(numbers)
+    .bind(currencies)
+    .fetch_all(connection)
+    .await?;
+    Ok(())
+}
+
+async fn lock_invoices(
+    connection: &mut PgConnection,
+    needs: &Needs,
+    books: &mut Books,
+) -> Result<(), sqlx::Error> {
+    let (tenants, numbers) = columns(&needs.invoices);
+    let (payment_tenants, payment_providers, payments) = payment_columns(needs);
+    let rows = sqlx::query(
+        "with named as (
+           select tenant_id, number from unnest($1::uuid[], $2::text[]) as told (tenant_id, number)
+           union
+           select invoice.tenant_id, invoice.number
+           from unnest($3::uuid[], $4::text[], $5::text[]) as told (tenant_id, provider, payment)
+           join invoice_entry entry on entry.payment_ref = told.payment
+             and entry.provider = told.provider and entry.kind = 'payment'
+           join invoice on invoice.id = entry.invoice_id and invoice.tenant_id = told.tenant_id)
+         select invoice.id, invoice.tenant_id, invoice.number, invoice.currency, invoice.amount_due,
+                invoice.amount_paid, invoice.amount_refunded, invoice.status, invoice.paid_at,
+                invoice.last_payment_at, invoice.issued_at, invoice.voided_at, invoice.version
+         from named join invoice on invoice.tenant_id = named.tenant_id and invoice.number = named.number
+         order by invoice.tenant_id, invoice.number
+         for no key update of invoice",
+    )
+    .bind(tenants)
+    .bind(numbers)
+    .bind(payment_tenants)
+    .bind(payment_providers)
+    .bind(payments)
+    .fetch_all(connection)
+    .await?;
+    for row in rows {
+        let number: String = row.try_get("number")?;
+        let status: &str = row.try_get("status")?;
+        let invoice = Invoice {
+            id: row.try_get("id")?,
+            number: number.clone(),
+            currency: row.try_get("currency")?,
+            amount_due: row.try_get("amount_due")?,
+            amount_paid: row.try_get("amount_paid")?,
+            amount_refunded: row.try_get("amount_refunded")?,
+            status: value_of(&InvoiceStatus::ALL, status).ok_or_else(|| unknown("invoice.status", status))?,
+            paid_at: moment(&row, "paid_at")?,
+            last_payment_at: moment(&row, "last_payment_at")?,
+            issued_at: moment(&row, "issued_at")?,
+            voided_at: moment(&row, "voided_at")?,
+            version: row.try_get("version")?,
+        };
+        books.invoices.insert((row.try_get("tenant_id")?, number), invoice);
+    }
+    Ok(())
+}
+
+fn payment_columns(needs: &Needs) -> (Vec<Uuid>, Vec<&str>, Vec<&str>) {
+    let (mut tenants, mut providers, mut payments) = (Vec::new(), Vec::new(), Vec::new());
+    for key in &needs.payments {
+        tenants.push(key.tenant);
+        providers.push(key.provider.as_str());
+        payments.push(key.payment.as_str());
+    }
+    (tenants, providers, payments)
+}
+
+/// Reads what the ledger knows of the batch's payments. After the locks: what another transaction committed while
+/// we waited must be seen.
+async fn load_payments(
+    connection: &mut PgConnection,
+    needs: &Needs,
+    books: &mut Books,
+) -> Result<(), sqlx::Error> {
+    if needs.payments.is_empty() || books.invoices.is_empty() {
+        return Ok(());
+    }
+    let by_id: HashMap<Uuid, (Uuid, String)> =
+        books.invoices.iter().map(|(key, invoice)| (invoice.id, key.clone())).collect();
+    let (tenants, providers, payments) = payment_columns(needs);
+    let rows = sqlx::query(
+        "select entry.invoice_id, entry.kind, entry.provider, entry.provider_ref, entry.payment_ref,
+                entry.amount, entry.occurred_at
+         from unnest($1::uuid[], $2::text[], $3::text[]) as told (tenant_id, provider, payment)
+         join invoice_entry entry on entry.payment_ref = told.payment and entry.provider = told.provider
+         where entry.invoice_id = any($4::uuid[])
+         order by entry.id",
+    )
+    .bind(tenants)
+    .bind(providers)
+    .bind(payments)
+    .bind(by_id.keys().copied().collect::<Vec<_>>())
+    .fetch_all(connection)
+    .await?;
+    for row in rows {
+        let invoice_id: Uuid = row.try_get("invoice_id")?;
+        let Some(key) = by_id.get(&invoice_id) else { continue };
+        let kind: &str = row.try_get("kind")?;
+        let entry = InvoiceEntry {
+            kind: value_of(&InvoiceEntryKind::ALL, kind)
+                .ok_or_else(|| unknown("invoice_entry.kind", kind))?,
+            provider_ref: row.try_get("provider_ref")?,
+            payment_ref: row.try_get("payment_ref")?,
+            amount: row.try_get("amount")?,
+            occurred_at: moment(&row, "occurred_at")?,
+        };
+        let payment = entry.payment_ref.clone().unwrap_or_default();
+        let payment_key = PaymentKey { tenant: key.0, provider: row.try_get("provider")?, payment };
+        if entry.kind == InvoiceEntryKind::Payment {
+            books.paid_by.entry(payment_key.clone()).or_insert_with(|| key.clone());
+        }
+        books.payments.entry((invoice_id, payment_key)).or_default().remember(entry);
+    }
+    Ok(())
+}
+
+async fn create_receipts(
+    connection: &mut PgConnection,
+    needs: &Needs,
+    loaded: &mut Loaded,
+) -> Result<(), sqlx::Error> {
+    if needs.new_receipts.is_empty() {
+        return Ok(());
+    }
+    let (tenants, numbers) = columns(&needs.new_receipts);
+    loaded.created_receipts = sqlx::query_scalar(
+        "insert into receipt (tenant_id, number)
+         select new.tenant_id, new.number
+         from unnest($1::uuid[], $2::text[]) as new (tenant_id, number)
+         where not exists (select from receipt known
+                           where known.tenant_id = new.tenant_id and known.number = new.number)
+         order by new.tenant_id, new.number
+         on conflict (tenant_id, number) do nothing
+         returning id",
+    )
+    .bind(tenants)
+    .bind(numbers)
+    .fetch_all(connection)
+    .await?;
+    Ok(())
+}
+
+async fn lock_receipts(
+    connection: &mut PgConnection,
+    needs: &Needs,
+    books: &mut Books,
+) -> Result<(), sqlx::Error> {
+    let (tenants, numbers) = columns(&needs.receipts);
+    let rows = sqlx::query(
+        "select receipt.id, receipt.tenant_id, receipt.number, receipt.status, receipt.announced_at,
+                receipt.in_transit_at, receipt.arrived_at, receipt.closed_at, receipt.cancelled_at,
+                receipt.version
+         from unnest($1::uuid[], $2::text[]) as named (tenant_id, number)
+         join receipt on receipt.tenant_id = named.tenant_id and receipt.number = named.number
+         order by receipt.tenant_id, receipt.number
+         for no key update of receipt",
+    )
+    .bind(tenants)
+    .bind(numbers)
+    .fetch_all(connection)
+    .await?;
+    for row in rows {
+        let number: String = row.try_get("number")?;
+        let status: &str = row.try_get("status")?;
+        let receipt = Receipt {
+            id: row.try_get("id")?,
+            number: number.clone(),
+            status: value_of(&ReceiptStatus::ALL, status).ok_or_else(|| unknown("receipt.status", status))?,
+            announced_at: moment(&row, "announced_at")?,
+            in_transit_at: moment(&row, "in_transit_at")?,
+            arrived_at: moment(&row, "arrived_at")?,
+            closed_at: moment(&row, "closed_at")?,
+            cancelled_at: moment(&row, "cancelled_at")?,
+            version: row.try_get("version")?,
+            lines: std::collections::BTreeMap::new(),
+        };
+        books.receipts.insert((row.try_get("tenant_id")?, number), receipt);
+    }
+    Ok(())
+}
+
+/// Reads the lines of locked receipts, with the batch's notices as far as they are known.
+async fn load_lines(
+    connection: &mut PgConnection,
+    needs: &Needs,
+    books: &mut Books,
+) -> Result<(), sqlx::Error> {
+    let mut by_id: HashMap<Uuid, &mut Receipt> =
+        books.receipts.values_mut().map(|receipt| (receipt.id, receipt)).collect();
+    if by_id.is_empty() {
+        return Ok(());
+    }
+    let rows = sqlx::query(
+        "select line.id, line.receipt_id, line.sku, line.quantity_expected, line.quantity_received,
+                line.quantity_rejected, line.counted_received, line.counted_rejected, line.counted_at,
+                array(select entry.notice from receipt_entry entry
+                      where entry.receipt_line_id = line.id and entry.notice = any($2::text[])) as notices
+         from receipt_line line
+         where line.receipt_id = any($1::uuid[])",
+    )
+    .bind(by_id.keys().copied().collect::<Vec<_>>())
+    .bind(needs.notices.iter().map(String::as_str).collect::<Vec<_>>())
+    .fetch_all(connection)
+    .await?;
+    for row in rows {
+        let receipt_id: Uuid = row.try_get("receipt_id")?;
+        let line = ReceiptLine {
+            id: Some(row.try_get("id")?),
+            expected: row.try_get("quantity_expected")?,
+            received: row.try_get("quantity_received")?,
+            rejected: row.try_get("quantity_rejected")?,
+            counted_received: row.try_get("counted_received")?,
+            counted_rejected: row.try_get("counted_rejected")?,
+            counted_at: moment(&row, "counted_at")?,
+            notices: row.try_get::<Vec<String>, _>("notices")?.into_iter().collect::<BTreeSet<_>>(),
+        };
+        if let Some(receipt) = by_id.get_mut(&receipt_id) {
+            receipt.lines.insert(row.try_get("sku")?, line);
+        }
+    }
+    Ok(())
+}
+
+async fn lock_positions(
+    connection: &mut PgConnection,
+    needs: &Needs,
+    books: &mut Books,
+) -> Result<(), sqlx::Error> {
+    // A receipt that is closed moves the stock of all its lines, whether the event names them or not.
+    let mut skus = needs.skus.clone();
+    for ((tenant, _), receipt) in &books.receipts {
+        skus.extend(receipt.lines.keys().map(|sku| (*tenant, sku.clone())));
+    }
+    if skus.is_empty() {
+        return Ok(());
+    }
+    let (tenants, skus) = columns(&skus);
+    let rows: Vec<(Uuid, String, i64, i64, i64)> = sqlx::query_as(
+        "select position.tenant_id, position.sku, position.on_hand, position.on_order, position.allocated
+         from unnest($1::uuid[], $2::text[]) as named (tenant_id, sku)
+         join sku_position position on position.tenant_id = named.tenant_id and position.sku = named.sku
+         order by position.tenant_id, position.sku
+         for no key update of position",
+    )
+    .bind(tenants)
+    .bind(skus)
+    .fetch_all(connection)
+    .await?;
+    for (tenant, sku, on_hand, on_order, allocated) in rows {
+        books.positions.insert((tenant, sku), Position { on_hand, on_order, allocated });
+    }
+    Ok(())
+}
+
+fn moment(row: &sqlx::postgres::PgRow, column: &str) -> Result<Option<Timestamp>, sqlx::Error> {
+    Ok(row.try_get::<Option<OffsetDateTime>, _>(column)?.map(Timestamp::from))
+}
+
+fn unknown(column: &str, value: &str) -> sqlx::Error {
+    sqlx::Error::Decode(format!("{column} holds `{value}`, which this Wharf does not know").into())
+}
