@@ -46,9 +46,9 @@ create table webhook_inbox (
         check (status in ('processed', 'ignored', 'failed', 'dead', 'discarded')),
     constraint "only a failed event is not settled"
         check ((status = 'failed') = (settled_at is null)),
-    constraint "a dead letter says when it died, and only a dead letter does"
+    constraint "only a dead letter says when it died"
         check ((status = 'dead') = (dead_lettered_at is not null)),
-    constraint "a failed event says when it is tried next, and only a failed event does"
+    constraint "only a failed event says when it is tried next"
         check ((status = 'failed') = (next_attempt_at is not null)),
     constraint "a failed or dead event says why"
         check (status not in ('failed', 'dead') or (error_kind is not null and last_error is not null)),

@@ -1,0 +1,18 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench postgres
+
+help: ## What there is to make
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
+
+demo: postgres ## See the main job done on the fixtures, with a private Postgres
+	cargo run --quiet --release --locked -- demo
+
+test: postgres ## Run all tests, with a private Postgres
+	cargo test --locked
+
+bench: postgres ## Measure against pgbench doing the same effects one transaction per event
+	cargo bench --locked --bench settle
+
+# The Postgres server programs; Wharf runs a server of its own with them. Nothing is installed where they are there.
+postgres:
+	@scripts/postgres-programs
