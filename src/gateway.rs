@@ -103,8 +103,9 @@ async fn check_schema(pool: &PgPool) -> anyhow::Result<()> {
     let state = loop {
         match postgres::schema_state(pool).await {
             Ok(state) => break state,
-            Err(error) if started.elapsed() > DATABASE_WAIT => {
-                return Err(error).context("the database does not answer; check DATABASE_URL and the server");
+            // A wrong name or password does not get better by waiting.
+            Err(error) if !may_come_up(&error) || started.elapsed() > DATABASE_WAIT => {
+                return Err(error).context("the database cannot be used; check DATABASE_URL and the server");
             }
             Err(error) => {
                 tracing::warn!(%error, "waiting for the database");
@@ -116,6 +117,14 @@ async fn check_schema(pool: &PgPool) -> anyhow::Result<()> {
         SchemaState::Current => Ok(()),
         SchemaState::Behind => bail!("the database's schema is behind this Wharf; run `wharf migrate` first"),
         SchemaState::Ahead => bail!("the database was migrated by a newer Wharf; run that version"),
+    }
+}
+
+/// Whether the error is that of a server that is starting, or not there yet.
+fn may_come_up(error: &sqlx::Error) -> bool {
+    match error.as_database_error() {
+        Some(error) => error.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("53")),
+        None => matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut),
     }
 }
 

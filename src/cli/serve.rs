@@ -36,7 +36,8 @@ pub(super) enum LogFormat {
 
 /// Logs go to stderr; `WHARF_LOG` filters them (`warn`, `wharf=debug`, …).
 pub(super) fn start_logging(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("WHARF_LOG").unwrap_or_else(|_| EnvFilter::new("info,actix_server=warn,sqlx=warn"));
+    let filter = EnvFilter::try_from_env("WHARF_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("info,actix_server=warn,sqlx=warn"));
     let lines =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match format {

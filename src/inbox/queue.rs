@@ -185,28 +185,47 @@ impl Settler {
         }
     }
 
+    /// Settles a batch. A connection that turns out to be gone is replaced once: settling again is safe at any
+    /// point, because what a lost commit may have settled is then a duplicate.
     async fn settle(&mut self, batch: &[&Delivery]) -> Result<Vec<Settled>, String> {
+        let reused = self.connection.is_some();
+        match self.try_to_settle(batch).await {
+            Err(Lost::Connection(error)) if reused => {
+                tracing::warn!(%error, "the database connection was lost; trying a new one");
+                self.try_to_settle(batch).await
+            }
+            result => result,
+        }
+        .map_err(|lost| lost.to_string())
+    }
+
+    async fn try_to_settle(&mut self, batch: &[&Delivery]) -> Result<Vec<Settled>, Lost> {
         // Taken out: whatever ends this function early also drops the connection, and with it the transaction.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => match timeout(CONNECT_MAX, postgres::connect(&self.options)).await {
-                Ok(Ok(connection)) => connection,
-                Ok(Err(error)) => return Err(format!("no connection to the database: {error}")),
-                Err(_) => return Err("no connection to the database in time".to_owned()),
-            },
+            None => timeout(CONNECT_MAX, postgres::connect(&self.options))
+                .await
+                .map_err(|_| Lost::Time)?
+                .map_err(Lost::Connection)?,
         };
         let settling =
             AssertUnwindSafe(settle(&mut connection, batch, SystemTime::now().into())).catch_unwind();
-        match timeout(SETTLE_MAX, settling).await {
-            Ok(Ok(Ok(settled))) => {
-                self.connection = Some(connection);
-                Ok(settled)
-            }
-            Ok(Ok(Err(error))) => Err(format!("the database connection failed: {error}")),
-            Ok(Err(_panic)) => Err("settling panicked; please report it".to_owned()),
-            Err(_) => Err("the database did not answer in time".to_owned()),
-        }
+        let settled = timeout(SETTLE_MAX, settling).await.map_err(|_| Lost::Time)?;
+        let settled = settled.map_err(|_panic| Lost::Mind)?.map_err(Lost::Connection)?;
+        self.connection = Some(connection);
+        Ok(settled)
     }
+}
+
+/// Why nothing is known of a batch.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("the database connection failed: {0}")]
+    Connection(sqlx::Error),
+    #[error("the database did not answer in time")]
+    Time,
+    #[error("settling panicked; please report it")]
+    Mind,
 }
 
 #[cfg(test)]

@@ -1,0 +1,393 @@
+//! What the black-box tests stand on: a database per test, the real program, and a client that speaks bytes.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
+use wharf::postgres::private::{Durability, PrivateServer};
+
+pub const WHARF: &str = env!("CARGO_BIN_EXE_wharf");
+pub const STRIPE_SECRET: &str = "whsec_test_black_box";
+pub const SHOPIFY_SECRET: &str = "shpss-black-box";
+/// `whsec_` and the base64 of `warehouse-black-box-key-1`.
+pub const WAREHOUSE_SECRET: &str = "whsec_d2FyZWhvdXNlLWJsYWNrLWJveC1rZXktMQ==";
+
+/// The server that all tests of this process share.
+fn server() -> &'static PrivateServer {
+    static SERVER: OnceLock<PrivateServer> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("postgres");
+        PrivateServer::start(Path::new(WHARF), &place, Durability::Fast).expect("a private Postgres")
+    })
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// A migrated database of the test's own, with a tenant, two SKUs, and invoices INV-1 to INV-9 of 100.00 USD.
+pub struct Database {
+    pub options: PgConnectOptions,
+    pub url: String,
+}
+
+const SEED: &str = "
+    set search_path = wharf;
+    insert into tenant (name) values ('acme');
+    insert into invoice (tenant_id, number, currency, amount_due)
+      select id, 'INV-' || n, 'USD', 10000 from tenant, generate_series(1, 9) n;
+    insert into sku_position (tenant_id, sku) select id, sku from tenant, (values ('A'), ('B')) s (sku)";
+
+impl Database {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("t{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let server = server();
+        block_on(async {
+            let mut admin = PgConnection::connect_with(&server.options().database("postgres")).await.unwrap();
+            admin.execute(AssertSqlSafe(format!("create database {name}"))).await.unwrap();
+            admin.close().await.unwrap();
+        });
+        let url = format!("{}/{name}", server.url().trim_end_matches("/wharf"));
+        let database = Self { options: server.options().database(&name), url };
+        block_on(wharf::postgres::migrate(&database.options)).unwrap();
+        database.execute(SEED);
+        database
+    }
+
+    pub fn connect(&self) -> PgConnection {
+        block_on(wharf::postgres::connect(&self.options)).unwrap()
+    }
+
+    pub fn execute(&self, sql: &str) {
+        block_on(async {
+            let mut connection = wharf::postgres::connect(&self.options).await.unwrap();
+            connection.execute(AssertSqlSafe(sql.to_owned())).await.unwrap();
+            connection.close().await.unwrap();
+        });
+    }
+
+    /// The rows of a query, columns joined by `|`, rows by line ends.
+    pub fn rows(&self, sql: &str) -> String {
+        let sql = format!(
+            "select concat_ws('|', variadic array(select coalesce(value, '') from json_each_text(row_to_json(t)))) from ({sql}) t"
+        );
+        block_on(async {
+            let mut connection = wharf::postgres::connect(&self.options).await.unwrap();
+            let rows = connection.fetch_all(AssertSqlSafe(sql)).await.unwrap();
+            let rows: Vec<String> = rows.iter().map(|row| row.get::<String, _>(0)).collect();
+            connection.close().await.unwrap();
+            rows.join("\n")
+        })
+    }
+
+    pub fn invoice(&self, number: &str) -> String {
+        self.rows(&format!(
+            "select status, amount_paid, amount_refunded from invoice where number = '{number}'"
+        ))
+    }
+
+    pub fn inbox(&self) -> String {
+        self.rows("select event_id, status, attempts from webhook_inbox order by endpoint, event_id")
+    }
+
+    pub fn wait_for(&self, what: &str, sql: &str, wanted: &str) {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let found = self.rows(sql);
+            if found == wanted {
+                return;
+            }
+            assert!(Instant::now() < until, "{what}: waited for `{wanted}`, still `{found}`");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Locks an invoice row from another session until the result is dropped.
+    pub fn lock_invoice(&self, number: &str) -> Lock {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let connection = runtime.block_on(async {
+            let mut connection = wharf::postgres::connect(&self.options).await.unwrap();
+            let sql = format!("begin; select from invoice where number = '{number}' for update");
+            connection.execute(AssertSqlSafe(sql)).await.unwrap();
+            connection
+        });
+        Lock { runtime, connection: Some(connection) }
+    }
+
+    /// No session of the gateway is left inside a transaction.
+    pub fn wait_for_no_open_transaction(&self) {
+        self.wait_for(
+            "no open transaction",
+            "select count(*) from pg_stat_activity where datname = current_database()
+               and state like 'idle in transaction%'",
+            "0",
+        );
+    }
+}
+
+pub struct Lock {
+    runtime: tokio::runtime::Runtime,
+    connection: Option<PgConnection>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            let _ = self.runtime.block_on(connection.close());
+        }
+    }
+}
+
+/// The real program, serving.
+pub struct Gateway {
+    child: Child,
+    pub address: SocketAddr,
+    pub admin: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+pub const ENDPOINTS: &str = r#"
+[[endpoint]]
+name = "stripe"
+provider = "stripe"
+tenant = "acme"
+live = true
+secrets = ["env:STRIPE_SECRET"]
+
+[[endpoint]]
+name = "shopify"
+provider = "shopify"
+tenant = "acme"
+live = true
+secrets = ["env:SHOPIFY_SECRET"]
+
+[[endpoint]]
+name = "warehouse"
+provider = "warehouse"
+tenant = "acme"
+live = true
+secrets = ["env:WAREHOUSE_SECRET"]
+"#;
+
+impl Gateway {
+    pub fn start(database: &Database) -> Self {
+        Self::start_with(&database.url, "")
+    }
+
+    /// `server` is added to `[server]`.
+    pub fn start_with(url: &str, server: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("wharf.toml");
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n{server}\n{ENDPOINTS}"
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut child = Command::new(WHARF)
+            .args(["serve", "--log", "json", "--config"])
+            .arg(&config)
+            .env("DATABASE_URL", url)
+            .env("STRIPE_SECRET", STRIPE_SECRET)
+            .env("SHOPIFY_SECRET", SHOPIFY_SECRET)
+            .env("WAREHOUSE_SECRET", WAREHOUSE_SECRET)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let serving = lines
+            .by_ref()
+            .map(Result::unwrap)
+            .inspect(|line| eprintln!("{line}"))
+            .find(|line| line.contains("\"serving\""))
+            .expect("the gateway serves");
+        let serving: serde_json::Value = serde_json::from_str(&serving).unwrap();
+        let address = |key: &str| serving[key].as_str().unwrap().parse().unwrap();
+        let (listen, admin) = (address("listen"), address("admin_listen"));
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
+        Self { child, address: listen, admin, _folder: folder }
+    }
+
+    pub fn kill_dash_9(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        request(self.address, &post_bytes(path, headers, body)).expect("an answer")
+    }
+
+    pub fn stripe(&self, body: &[u8]) -> Reply {
+        let signature = stripe_signature(body, now());
+        self.post("/webhooks/stripe", &[("stripe-signature", &signature)], body)
+    }
+
+    pub fn pay(&self, event: &str, payment: &str, invoice: &str, amount: i64) -> Reply {
+        self.stripe(payment_succeeded(event, payment, invoice, amount).as_bytes())
+    }
+
+    pub fn shopify(&self, id: &str, topic: &str, body: &[u8]) -> Reply {
+        let signature = shopify_signature(body);
+        let headers = [
+            ("x-shopify-hmac-sha256", signature.as_str()),
+            ("x-shopify-webhook-id", id),
+            ("x-shopify-topic", topic),
+        ];
+        self.post("/webhooks/shopify", &headers, body)
+    }
+
+    pub fn warehouse(&self, id: &str, body: &[u8]) -> Reply {
+        let at = now().to_string();
+        let signature = warehouse_signature(id, &at, body);
+        let headers = [
+            ("webhook-id", id),
+            ("webhook-timestamp", at.as_str()),
+            ("webhook-signature", signature.as_str()),
+        ];
+        self.post("/webhooks/warehouse", &headers, body)
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: BTreeMap<String, String>,
+    pub body: String,
+}
+
+impl Reply {
+    pub fn said(&self) -> (u16, &str) {
+        (self.status, self.body.as_str())
+    }
+}
+
+pub const PROCESSED: (u16, &str) = (200, r#"{"status":"processed"}"#);
+pub const IGNORED: (u16, &str) = (200, r#"{"status":"ignored"}"#);
+pub const DUPLICATE: (u16, &str) = (200, r#"{"status":"duplicate"}"#);
+pub const DEAD: (u16, &str) = (200, r#"{"status":"dead"}"#);
+pub const FAILED: (u16, &str) = (500, r#"{"status":"failed"}"#);
+
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+pub fn post_bytes(path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let mut bytes =
+        format!("POST {path} HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n", body.len()).into_bytes();
+    for (name, value) in headers {
+        bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+pub fn request(address: SocketAddr, bytes: &[u8]) -> std::io::Result<Reply> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.write_all(bytes)?;
+    read_reply(&mut BufReader::new(stream))
+}
+
+/// Reads one answer off a connection.
+pub fn read_reply(stream: &mut BufReader<TcpStream>) -> std::io::Result<Reply> {
+    let mut line = String::new();
+    stream.read_line(&mut line)?;
+    let status = line
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .ok_or_else(|| std::io::Error::other(format!("not an answer: {line:?}")))?;
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        headers.insert(name.to_ascii_lowercase(), value.to_owned());
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok(Reply { status, headers, body: String::from_utf8(body).unwrap() })
+}
+
+pub fn mac(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().to_vec()
+}
+
+pub fn stripe_signature(body: &[u8], at: u64) -> String {
+    let at = at.to_string();
+    format!("t={at},v1={}", hex::encode(mac(STRIPE_SECRET.as_bytes(), &[at.as_bytes(), b".", body])))
+}
+
+pub fn base64(bytes: &[u8]) -> String {
+    use ::base64::Engine as _;
+    ::base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+pub fn shopify_signature(body: &[u8]) -> String {
+    base64(&mac(SHOPIFY_SECRET.as_bytes(), &[body]))
+}
+
+pub fn warehouse_signature(id: &str, at: &str, body: &[u8]) -> String {
+    let parts = [id.as_bytes(), b".", at.as_bytes(), b".", body];
+    format!("v1,{}", base64(&mac(b"warehouse-black-box-key-1", &parts)))
+}
+
+pub fn payment_succeeded(event: &str, payment: &str, invoice: &str, amount: i64) -> String {
+    format!(
+        r#"{{"id":"{event}","object":"event","type":"payment_intent.succeeded","created":1764590400,"livemode":true,"data":{{"object":{{"id":"{payment}","amount":{amount},"amount_received":{amount},"currency":"usd","metadata":{{"invoice_id":"{invoice}"}}}}}}}}"#
+    )
+}
+
+/// Runs the program to its end.
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+pub fn wharf(folder: &Path, environment: &[(&str, &str)], arguments: &[&str]) -> Ran {
+    let output = Command::new(WHARF)
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("DATABASE_URL")
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+pub fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
