@@ -8,6 +8,7 @@ demo: postgres ## See the main job done on the fixtures, with a private Postgres
 	cargo run --quiet --release --locked -- demo
 
 test: postgres ## Run all tests, with a private Postgres
+	@scripts/sdks
 	cargo test --locked
 
 bench: postgres ## Measure against pgbench doing the same effects one transaction per event

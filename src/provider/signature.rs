@@ -186,10 +186,13 @@ pub enum Encoding {
     Base64,
 }
 
-/// Base64 with or without its padding, as the providers' own libraries accept it.
+/// Base64 with or without its padding, and with whatever the last character holds too much: as the providers' own
+/// libraries accept it.
 const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
 );
 
 /// Why a delivery was refused. The public answer tells only [`Rejection::class`].

@@ -1,6 +1,9 @@
 //! Tests from the outside: the real program, a real Postgres, bytes on a socket.
 #![allow(clippy::pedantic, reason = "tests favour what reads well over what generalises")]
+#![allow(unreachable_pub, reason = "one binary: nothing here is public")]
 
 mod deliveries;
 mod faults;
+mod signatures;
 mod support;
+mod vectors;
