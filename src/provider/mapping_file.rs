@@ -372,7 +372,7 @@ fn pointers_of(
     (!sources.is_empty()).then_some(sources)
 }
 
-/// Reads guards: a table, a list of tables, or a pointer to a boolean (`live = "/livemode"`).
+/// Reads guards: a table, or a list of tables.
 pub(super) fn read_conditions(
     section: &mut Section<'_>,
     key: &'static str,
