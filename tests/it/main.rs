@@ -3,4 +3,5 @@
 
 mod deliveries;
 mod faults;
+mod fixtures;
 mod support;
