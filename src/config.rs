@@ -96,10 +96,7 @@ impl Config {
         file.finish();
         let mut found = problems.into_inner();
         found.append(&mut others);
-        match server {
-            Some(server) if found.is_empty() => Ok(Self { server, endpoints, catalogue }),
-            _ => Err(found),
-        }
+        if found.is_empty() { Ok(Self { server, endpoints, catalogue }) } else { Err(found) }
     }
 }
 
@@ -149,7 +146,7 @@ fn provider_files(path: &Path) -> Result<Vec<PathBuf>, std::io::Error> {
     Ok(files)
 }
 
-fn read_server(mut section: Section<'_>) -> Option<ServerConfig> {
+fn read_server(mut section: Section<'_>) -> ServerConfig {
     let mut address = |key, default: &str| {
         let text = section.text(key).unwrap_or_else(|| default.to_owned());
         let address = text.parse::<SocketAddr>();
@@ -180,7 +177,7 @@ fn read_server(mut section: Section<'_>) -> Option<ServerConfig> {
         settlers: number("settlers", 2, 1..=64),
     };
     section.finish();
-    Some(server)
+    server
 }
 
 fn read_endpoints(file: &mut Section<'_>, catalogue: &Catalogue, folder: &Path) -> Vec<EndpointConfig> {
@@ -249,7 +246,7 @@ fn read_secrets(section: &mut Section<'_>, definition: Option<&Definition>, fold
             Ok(secret) => match definition.map(|definition| Key::prepare(&definition.signature, &secret)) {
                 Some(Ok(key)) => keys.push(key),
                 Some(Err(reason)) => {
-                    section.problem("secrets", format!("the secret of `{reference}` {reason}"))
+                    section.problem("secrets", format!("the secret of `{reference}` {reason}"));
                 }
                 None => {}
             },

@@ -65,7 +65,7 @@ impl InvoiceStatus {
 
     /// The name in the table.
     pub fn name(self) -> &'static str {
-        super::name_in(&Self::ALL, self)
+        super::name_in(&Self::ALL, &self)
     }
 }
 
@@ -102,7 +102,7 @@ impl InvoiceEntryKind {
 
     /// The name in the table.
     pub fn name(self) -> &'static str {
-        super::name_in(&Self::ALL, self)
+        super::name_in(&Self::ALL, &self)
     }
 }
 

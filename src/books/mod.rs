@@ -25,8 +25,8 @@ pub use refusal::{Heals, Refusal};
 pub use stock::{Movement, Position};
 
 /// The name of a value in a table of names.
-fn name_in<T: PartialEq>(table: &[(T, &'static str)], value: T) -> &'static str {
-    table.iter().find(|(known, _)| *known == value).map_or("", |(_, name)| name)
+fn name_in<T: PartialEq>(table: &[(T, &'static str)], value: &T) -> &'static str {
+    table.iter().find(|(known, _)| known == value).map_or("", |(_, name)| name)
 }
 
 /// The value of a name in a table of names.

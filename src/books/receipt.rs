@@ -98,7 +98,7 @@ impl ReceiptStatus {
 
     /// The name in the table.
     pub fn name(self) -> &'static str {
-        super::name_in(&Self::ALL, self)
+        super::name_in(&Self::ALL, &self)
     }
 }
 

@@ -82,8 +82,8 @@ impl Usage {
     /// All problems of files in one message.
     fn of(problems: &[Problem]) -> Self {
         let count = problems.len();
-        let lines: String = problems.iter().map(|problem| format!("\n  {problem}")).collect();
-        Self(format!("{count} problem{}:{lines}", if count == 1 { "" } else { "s" }))
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        Self(format!("{count} problem{}:\n  {}", if count == 1 { "" } else { "s" }, lines.join("\n  ")))
     }
 }
 

@@ -75,7 +75,7 @@ impl Answer<'_> {
             }
             // What is left of such a request must not be taken for the next one.
             Self::TooLarge | Self::BodyBroken => {
-                response.head_mut().set_connection_type(actix_web::http::ConnectionType::Close)
+                response.head_mut().set_connection_type(actix_web::http::ConnectionType::Close);
             }
             _ => {}
         }

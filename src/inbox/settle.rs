@@ -129,7 +129,7 @@ async fn settle_one(
         Ok(claims) => claims[0],
         Err(error) if statement_failure(&error).is_some() => {
             connection.execute("rollback to claiming").await?;
-            return Ok((Verdict::Undecided(error.to_string()), 0));
+            return Ok((Verdict::Undecided(said(&error)), 0));
         }
         Err(error) => return Err(error),
     };
@@ -141,7 +141,7 @@ async fn settle_one(
         Err(error) => {
             let Some(failure) = statement_failure(&error) else { return Err(error) };
             connection.execute("rollback to applying").await?;
-            let trouble = Trouble { kind: failure.kind(), text: error.to_string() };
+            let trouble = Trouble { kind: failure.kind(), text: shortened(said(&error)) };
             match failure {
                 StatementFailure::Own => failed(delivery, &claim, trouble, now),
                 StatementFailure::Conflict | StatementFailure::System => {
@@ -269,6 +269,11 @@ async fn record(
     .execute(connection)
     .await?;
     Ok(())
+}
+
+/// The database's own words.
+fn said(error: &sqlx::Error) -> String {
+    error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
 }
 
 fn shortened(mut text: String) -> String {

@@ -111,6 +111,13 @@ impl Definition {
         });
         let signs =
             signature.as_ref().zip(event.as_ref()).map(|(signature, event)| Signs { signature, event });
+        if let Some(name) = signs.as_ref().and_then(Signs::unsigned_time) {
+            let text = format!(
+                "reads the header `{name}`, which is not signed, and the latest time decides which fact counts; \
+                 name a place in the body, or leave it out"
+            );
+            file.problem("event.occurred_at", text);
+        }
         let on: Vec<On> = file
             .sections("on")
             .into_iter()
@@ -151,6 +158,14 @@ impl Signs<'_> {
     /// Whether a header is part of what is signed.
     pub(super) fn covers(&self, header: &str) -> bool {
         self.signature.signed.iter().any(|part| matches!(part, Part::Header(name) if name == header))
+    }
+
+    /// The header outside the signature that the event's time is read from, if it is.
+    fn unsigned_time(&self) -> Option<&str> {
+        self.event.occurred_at.as_ref()?.source.iter().find_map(|source| match source {
+            Source::Header(name) if !self.covers(name) => Some(name.as_str()),
+            _ => None,
+        })
     }
 
     /// Whether the event's type is read from something that is not signed.
@@ -338,14 +353,14 @@ pub(super) fn one_of<T: Copy>(
     key: &'static str,
     words: &[(&'static str, T)],
 ) -> Option<T> {
-    let list = words.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
-    if !section.require(key, &list) {
+    let list = words.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>();
+    if !section.require(key, &list[0]) {
         return None;
     }
     let text = section.text(key)?;
     let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
     if found.is_none() {
-        section.problem(key, format!("is `{text}`; write one of: {list}"));
+        section.problem(key, format!("is `{text}`; write one of: {}", list.join(", ")));
     }
     found
 }

@@ -365,14 +365,14 @@ fn pointers_of(
         match added {
             Ok(source) => sources.push(source),
             Err(reason) => {
-                section.problem(key, format!("`{text}`: {reason}; write for example \"/data/id\""))
+                section.problem(key, format!("`{text}`: {reason}; write for example \"/data/id\""));
             }
         }
     }
     (!sources.is_empty()).then_some(sources)
 }
 
-/// Reads guards: a table, a list of tables, or a pointer to a boolean (`live = "/livemode"`).
+/// Reads guards: a table, or a list of tables.
 pub(super) fn read_conditions(
     section: &mut Section<'_>,
     key: &'static str,

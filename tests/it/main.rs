@@ -2,8 +2,13 @@
 #![allow(clippy::pedantic, reason = "tests favour what reads well over what generalises")]
 #![allow(unreachable_pub, reason = "one binary: nothing here is public")]
 
+mod commands;
+mod convergence;
 mod deliveries;
 mod faults;
+mod fixtures;
+mod settling;
 mod signatures;
 mod support;
+mod tidy;
 mod vectors;

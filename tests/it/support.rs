@@ -153,7 +153,7 @@ pub struct Gateway {
     child: Child,
     pub address: SocketAddr,
     pub admin: SocketAddr,
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
 }
 
 pub const ENDPOINTS: &str = r#"
@@ -192,9 +192,15 @@ impl Gateway {
             "[server]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n{server}\n{ENDPOINTS}"
         );
         std::fs::write(&config, text).unwrap();
+        let mut gateway = Self::start_configured(url, &config);
+        gateway._folder = Some(folder);
+        gateway
+    }
+
+    pub fn start_configured(url: &str, config: &Path) -> Self {
         let mut child = Command::new(WHARF)
             .args(["serve", "--log", "json", "--config"])
-            .arg(&config)
+            .arg(config)
             .env("DATABASE_URL", url)
             .env("STRIPE_SECRET", STRIPE_SECRET)
             .env("SHOPIFY_SECRET", SHOPIFY_SECRET)
@@ -213,7 +219,7 @@ impl Gateway {
         let address = |key: &str| serving[key].as_str().unwrap().parse().unwrap();
         let (listen, admin) = (address("listen"), address("admin_listen"));
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
-        Self { child, address: listen, admin, _folder: folder }
+        Self { child, address: listen, admin, _folder: None }
     }
 
     pub fn kill_dash_9(mut self) {
