@@ -108,11 +108,7 @@ fn reload(books: &mut Books, effects: &Effects) {
         if let Some(payment) = &row.entry.payment_ref {
             let payment_key =
                 PaymentKey { tenant: TENANT, provider: row.provider.clone(), payment: payment.clone() };
-            books
-                .payments
-                .entry((row.aggregate, payment_key))
-                .or_insert_with(Payment::default)
-                .remember(row.entry.clone());
+            books.payments.entry((row.aggregate, payment_key)).or_default().remember(row.entry.clone());
         }
     }
     let receipt = books.receipts.get_mut(&key("R")).unwrap();

@@ -64,10 +64,6 @@ impl Database {
         database
     }
 
-    pub fn connect(&self) -> PgConnection {
-        block_on(wharf::postgres::connect(&self.options)).unwrap()
-    }
-
     pub fn execute(&self, sql: &str) {
         block_on(async {
             let mut connection = wharf::postgres::connect(&self.options).await.unwrap();
