@@ -7,6 +7,7 @@ mod convergence;
 mod deliveries;
 mod faults;
 mod fixtures;
+mod reading;
 mod settling;
 mod signatures;
 mod support;
