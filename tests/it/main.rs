@@ -4,6 +4,7 @@
 
 mod commands;
 mod convergence;
+mod definitions;
 mod deliveries;
 mod faults;
 mod fixtures;
