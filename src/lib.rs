@@ -1,4 +1,19 @@
-//! Wharf: webhook ingestion for an ERP in Postgres.
+//! Wharf: webhook ingestion for an ERP in Postgres. Verify, settle in one transaction, answer.
+//!
+//! One delivery, followed end to end, in reading order:
+//!
+//! 1. [`http::webhooks`]: the request comes in, is bounded, and is given to the endpoint of its path.
+//! 2. [`provider`]: VERIFY rebuilds the signed bytes and compares; READ takes out what the provider's file names.
+//!    Pure. Out comes an [`provider::Event`]: an id, and business facts ([`books::Change`]).
+//! 3. [`inbox::queue`]: the event waits with others while the last commit is in flight.
+//! 4. [`inbox::settle`]: the only begin and commit of deliveries. It claims the ids ([`inbox::claim`]), hands the facts to the
+//!    [`ledger`], which loads the [`books`], folds the events over them in memory and stores the difference, records
+//!    what was refused, and commits.
+//! 5. [`http::answer`]: from what became of it to a status.
+//!
+//! Around it: [`config`] and [`gateway`] put it together, [`postgres`] reaches the database or runs a private one,
+//! [`fixture`] and [`cli`] are the commands. What always holds is listed in docs/ARCHITECTURE.md.
+
 pub mod books;
 pub mod cli;
 pub mod config;

@@ -48,8 +48,10 @@ pub struct Needs {
     pub invoices: BTreeSet<Key>,
     /// Of those, the ones to create if they are not there, with their currency.
     pub new_invoices: BTreeMap<Key, String>,
-    /// Payments, whose known entries are loaded, and whose invoice is found where no number is told.
+    /// Payments, whose known entries are loaded.
     pub payments: BTreeSet<PaymentKey>,
+    /// Of those, the ones told without an invoice's number: their invoices are found through them.
+    pub unnumbered: BTreeSet<PaymentKey>,
     /// Receipts by number.
     pub receipts: BTreeSet<Key>,
     /// Of those, the ones to create if they are not there.
@@ -77,7 +79,11 @@ impl Needs {
 
     fn add_invoice(&mut self, event: &BooksEvent<'_>, change: &InvoiceChange) {
         if let Some(payment) = payment_of(&change.fact) {
-            self.payments.insert(payment_key(event, payment));
+            let key = payment_key(event, payment);
+            if change.number.is_none() {
+                self.unnumbered.insert(key.clone());
+            }
+            self.payments.insert(key);
         }
         let Some(number) = &change.number else { return };
         let key = (event.tenant, number.clone());

@@ -113,7 +113,7 @@ impl Check {
         if problems.is_empty() {
             writeln!(out, "{} providers, no problems: {}", catalogue.iter().count(), catalogue.names())?;
         } else {
-            writeln!(out, "{} problems", problems.len())?;
+            writeln!(out, "{} problem{}", problems.len(), if problems.len() == 1 { "" } else { "s" })?;
         }
         Ok(problems.is_empty())
     }

@@ -63,9 +63,10 @@ pub async fn claim(
            as told (tenant_id, endpoint, provider, event_id, event_type, status, error,
                     ignored_because, headers, body, occurred_at, received_at)
          -- A settled event is found here without a lock and without using up an id.
-         where not exists (select from webhook_inbox settled
-                           where settled.endpoint = told.endpoint and settled.event_id = told.event_id
-                             and settled.status <> 'failed')
+         -- (A scalar subquery, so that it is one index lookup per event whatever the planner believes.)
+         where (select settled.id from webhook_inbox settled
+                where settled.endpoint = told.endpoint and settled.event_id = told.event_id
+                  and settled.status <> 'failed') is null
          order by told.endpoint, told.event_id
          on conflict (endpoint, event_id) do update
            set attempts = known.attempts + 1, event_type = excluded.event_type, status = excluded.status,

@@ -22,6 +22,9 @@ pub(super) struct Loaded {
 }
 
 /// Loads and locks, always in this order: invoices, receipts, SKUs, each by tenant and key.
+///
+/// Every lookup is a lateral subquery over the keys in their order: one index lookup per key, and locks in that
+/// order, whatever the planner believes about the tables' sizes.
 pub(super) async fn load(connection: &mut PgConnection, needs: &Needs) -> Result<Loaded, sqlx::Error> {
     let mut loaded = Loaded::default();
     if !needs.invoices.is_empty() || !needs.payments.is_empty() {
@@ -56,8 +59,8 @@ async fn create_invoices(
         "insert into invoice (tenant_id, number, currency)
          select new.tenant_id, new.number, new.currency
          from unnest($1::uuid[], $2::text[], $3::text[]) as new (tenant_id, number, currency)
-         where not exists (select from invoice known
-                           where known.tenant_id = new.tenant_id and known.number = new.number)
+         where (select known.id from invoice known
+                where known.tenant_id = new.tenant_id and known.number = new.number) is null
          order by new.tenant_id, new.number
          on conflict (tenant_id, number) do nothing
          returning id",
@@ -75,29 +78,23 @@ async fn lock_invoices(
     needs: &Needs,
     books: &mut Books,
 ) -> Result<(), sqlx::Error> {
-    let (tenants, numbers) = columns(&needs.invoices);
-    let (payment_tenants, payment_providers, payments) = payment_columns(needs);
+    let mut keys = needs.invoices.clone();
+    if !needs.unnumbered.is_empty() {
+        keys.extend(invoices_of(connection, &needs.unnumbered).await?);
+    }
+    let (tenants, numbers) = columns(&keys);
     let rows = sqlx::query(
-        "with named as (
-           select tenant_id, number from unnest($1::uuid[], $2::text[]) as told (tenant_id, number)
-           union
-           select invoice.tenant_id, invoice.number
-           from unnest($3::uuid[], $4::text[], $5::text[]) as told (tenant_id, provider, payment)
-           join invoice_entry entry on entry.payment_ref = told.payment
-             and entry.provider = told.provider and entry.kind = 'payment'
-           join invoice on invoice.id = entry.invoice_id and invoice.tenant_id = told.tenant_id)
-         select invoice.id, invoice.tenant_id, invoice.number, invoice.currency, invoice.amount_due,
-                invoice.amount_paid, invoice.amount_refunded, invoice.status, invoice.paid_at,
-                invoice.last_payment_at, invoice.issued_at, invoice.voided_at, invoice.version
-         from named join invoice on invoice.tenant_id = named.tenant_id and invoice.number = named.number
-         order by invoice.tenant_id, invoice.number
-         for no key update of invoice",
+        "select invoice.*
+         from unnest($1::uuid[], $2::text[]) as named (tenant_id, number)
+         cross join lateral (
+           select id, tenant_id, number, currency, amount_due, amount_paid, amount_refunded, status, paid_at,
+                  last_payment_at, issued_at, voided_at, version
+           from invoice
+           where invoice.tenant_id = named.tenant_id and invoice.number = named.number
+           for no key update) as invoice",
     )
     .bind(tenants)
     .bind(numbers)
-    .bind(payment_tenants)
-    .bind(payment_providers)
-    .bind(payments)
     .fetch_all(connection)
     .await?;
     for row in rows {
@@ -122,9 +119,34 @@ async fn lock_invoices(
     Ok(())
 }
 
-fn payment_columns(needs: &Needs) -> (Vec<Uuid>, Vec<&str>, Vec<&str>) {
+/// The invoices that payments paid, for events that name no invoice.
+async fn invoices_of(
+    connection: &mut PgConnection,
+    payments: &BTreeSet<PaymentKey>,
+) -> Result<Vec<(Uuid, String)>, sqlx::Error> {
+    let (tenants, providers, payments) = payment_columns(payments);
+    sqlx::query_as(
+        "select invoice.tenant_id, invoice.number
+         from unnest($1::uuid[], $2::text[], $3::text[]) as told (tenant_id, provider, payment)
+         cross join lateral (
+           select entry.invoice_id from invoice_entry entry
+           where entry.payment_ref = told.payment and entry.provider = told.provider and entry.kind = 'payment'
+           offset 0) as paid
+         cross join lateral (
+           select invoice.tenant_id, invoice.number from invoice
+           where invoice.id = paid.invoice_id and invoice.tenant_id = told.tenant_id
+           offset 0) as invoice",
+    )
+    .bind(tenants)
+    .bind(providers)
+    .bind(payments)
+    .fetch_all(connection)
+    .await
+}
+
+fn payment_columns(keys: &BTreeSet<PaymentKey>) -> (Vec<Uuid>, Vec<&str>, Vec<&str>) {
     let (mut tenants, mut providers, mut payments) = (Vec::new(), Vec::new(), Vec::new());
-    for key in &needs.payments {
+    for key in keys {
         tenants.push(key.tenant);
         providers.push(key.provider.as_str());
         payments.push(key.payment.as_str());
@@ -144,23 +166,23 @@ async fn load_payments(
     }
     let by_id: HashMap<Uuid, (Uuid, String)> =
         books.invoices.iter().map(|(key, invoice)| (invoice.id, key.clone())).collect();
-    let (tenants, providers, payments) = payment_columns(needs);
+    let (_, providers, payments) = payment_columns(&needs.payments);
     let rows = sqlx::query(
-        "select entry.invoice_id, entry.kind, entry.provider, entry.provider_ref, entry.payment_ref,
-                entry.amount, entry.occurred_at
-         from unnest($1::uuid[], $2::text[], $3::text[]) as told (tenant_id, provider, payment)
-         join invoice_entry entry on entry.payment_ref = told.payment and entry.provider = told.provider
-         where entry.invoice_id = any($4::uuid[])
-         order by entry.id",
+        "select entry.*
+         from unnest($1::text[], $2::text[]) as told (provider, payment)
+         cross join lateral (
+           select invoice_id, kind, provider, provider_ref, payment_ref, amount, occurred_at
+           from invoice_entry
+           where payment_ref = told.payment and provider = told.provider
+           order by id) as entry",
     )
-    .bind(tenants)
     .bind(providers)
     .bind(payments)
-    .bind(by_id.keys().copied().collect::<Vec<_>>())
     .fetch_all(connection)
     .await?;
     for row in rows {
         let invoice_id: Uuid = row.try_get("invoice_id")?;
+        // Another tenant's payment of the same id, or another invoice's that nobody here asked for.
         let Some(key) = by_id.get(&invoice_id) else { continue };
         let kind: &str = row.try_get("kind")?;
         let entry = InvoiceEntry {
@@ -194,8 +216,8 @@ async fn create_receipts(
         "insert into receipt (tenant_id, number)
          select new.tenant_id, new.number
          from unnest($1::uuid[], $2::text[]) as new (tenant_id, number)
-         where not exists (select from receipt known
-                           where known.tenant_id = new.tenant_id and known.number = new.number)
+         where (select known.id from receipt known
+                where known.tenant_id = new.tenant_id and known.number = new.number) is null
          order by new.tenant_id, new.number
          on conflict (tenant_id, number) do nothing
          returning id",
@@ -214,13 +236,14 @@ async fn lock_receipts(
 ) -> Result<(), sqlx::Error> {
     let (tenants, numbers) = columns(&needs.receipts);
     let rows = sqlx::query(
-        "select receipt.id, receipt.tenant_id, receipt.number, receipt.status, receipt.announced_at,
-                receipt.in_transit_at, receipt.arrived_at, receipt.closed_at, receipt.cancelled_at,
-                receipt.version
+        "select receipt.*
          from unnest($1::uuid[], $2::text[]) as named (tenant_id, number)
-         join receipt on receipt.tenant_id = named.tenant_id and receipt.number = named.number
-         order by receipt.tenant_id, receipt.number
-         for no key update of receipt",
+         cross join lateral (
+           select id, tenant_id, number, status, announced_at, in_transit_at, arrived_at, closed_at,
+                  cancelled_at, version
+           from receipt
+           where receipt.tenant_id = named.tenant_id and receipt.number = named.number
+           for no key update) as receipt",
     )
     .bind(tenants)
     .bind(numbers)
@@ -303,11 +326,13 @@ async fn lock_positions(
     }
     let (tenants, skus) = columns(&skus);
     let rows: Vec<(Uuid, String, i64, i64, i64)> = sqlx::query_as(
-        "select position.tenant_id, position.sku, position.on_hand, position.on_order, position.allocated
+        "select position.*
          from unnest($1::uuid[], $2::text[]) as named (tenant_id, sku)
-         join sku_position position on position.tenant_id = named.tenant_id and position.sku = named.sku
-         order by position.tenant_id, position.sku
-         for no key update of position",
+         cross join lateral (
+           select tenant_id, sku, on_hand, on_order, allocated
+           from sku_position
+           where sku_position.tenant_id = named.tenant_id and sku_position.sku = named.sku
+           for no key update) as position",
     )
     .bind(tenants)
     .bind(skus)

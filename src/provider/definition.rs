@@ -240,8 +240,10 @@ fn read_format(mut section: Section<'_>) -> Option<Format> {
     } else {
         section.take("pairs");
         section.take("tagged");
+        // Written out also where there is none: a prefix that is forgotten lets every delivery fail.
+        section.require("prefix", "\"\"");
         let prefix = match section.take("prefix") {
-            None => Some(String::new()),
+            None => None,
             Some(toml::Value::String(prefix)) => Some(prefix),
             Some(other) => {
                 section.wrong_type("prefix", &other, "a text in quotes");
@@ -401,6 +403,10 @@ fn read_template(section: &Section<'_>, template: &str) -> Option<Vec<Part>> {
     }
     if !rest.is_empty() {
         parts.push(Part::Literal(rest.to_owned()));
+    }
+    if parts.iter().any(|part| matches!(part, Part::Literal(text) if text.contains('}'))) {
+        section.problem("signed", "has a `}` without its `{`");
+        return None;
     }
     Some(parts)
 }

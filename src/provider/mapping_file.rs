@@ -52,6 +52,14 @@ pub(super) fn read_on(mut section: Section<'_>, signs: Option<&Signs<'_>>) -> Op
              when this is true, for example `require = { at = \"/financial_status\", equals = \"paid\" }`",
         );
     }
+    for source in when.iter().flat_map(|condition| &condition.source) {
+        if let Source::Header(name) = source
+            && signs.is_some_and(|signs| !signs.covers(name))
+        {
+            let text = format!("reads the header `{name}`, which is not signed; name a place in the body");
+            section.problem("when", text);
+        }
+    }
     let change = read_change(&mut section, &mut places);
     section.finish();
     Some(On { types: types?, require, when, for_each, change: change?, body, item, line })
