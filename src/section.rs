@@ -235,6 +235,11 @@ impl<'a> Section<'a> {
         self.table.into_iter()
     }
 
+    /// Ends the reading early: what is left in the table cannot be judged.
+    pub fn leave_the_rest(&mut self) {
+        self.table.clear();
+    }
+
     /// Ends the reading: what is left in the table is unknown.
     pub fn finish(self) {
         let mut known = self.known.borrow().clone();

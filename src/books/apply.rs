@@ -272,8 +272,10 @@ impl Draft<'_> {
             });
         }
         if let Some(payment) = payment {
-            if matches!(change.fact, InvoiceFact::Paid { .. }) {
-                self.touched.paid_by.insert(payment.1.clone(), key.clone());
+            // The first invoice that the ledger knows it for, as after a reload.
+            if matches!(change.fact, InvoiceFact::Paid { .. }) && !self.books.paid_by.contains_key(&payment.1)
+            {
+                self.touched.paid_by.entry(payment.1.clone()).or_insert_with(|| key.clone());
             }
             self.touched.payments.insert(payment, known_payment);
         }

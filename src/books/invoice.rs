@@ -3,7 +3,10 @@
 //! An invoice's amounts follow from a *set* of facts, so that neither order nor repetition matters:
 //! - due: the latest `issued` by the provider's time (the larger amount if two are told at one instant);
 //! - paid: per payment the largest amount told, added up;
-//! - refunded: per payment the larger of the running total and of the single refunds; see [`Payment::refunded`].
+//! - refunded: per payment the larger of the running total and of the single refunds; see [`Payment::refunded`]
+//!   (a refund failed when the earliest of its tellers says it did).
+
+use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
@@ -150,21 +153,41 @@ impl Payment {
     ///
     /// Two tellers can tell of the same refunds: a running total (the latest counts, less what failed after
     /// it) and single refunds (those that did not fail). Each may be missing some; the larger has it all.
-    pub fn refunded(&self) -> i64 {
-        let failed_after = |time: Option<Timestamp>| -> i64 {
-            let failed = self.of(InvoiceEntryKind::RefundFailed);
-            failed.filter(|entry| entry.occurred_at > time).map(|entry| entry.amount).sum()
+    pub fn refunded(&self) -> Result<i64, Refusal> {
+        let failures = self.failures();
+        let failed_after = |time: Option<Timestamp>| -> i128 {
+            let failed = failures.values().filter(|entry| entry.occurred_at > time);
+            failed.map(|entry| i128::from(entry.amount)).sum()
         };
         let total = self
             .of(InvoiceEntryKind::RefundTotal)
             .max_by_key(|entry| (entry.occurred_at, entry.amount))
-            .map_or(0, |entry| entry.amount - failed_after(entry.occurred_at));
-        let single: i64 = self
+            .map_or(0, |entry| i128::from(entry.amount) - failed_after(entry.occurred_at));
+        let single: i128 = self
             .of(InvoiceEntryKind::Refund)
-            .filter(|entry| !self.knows(InvoiceEntryKind::RefundFailed, &entry.provider_ref))
-            .map(|entry| entry.amount)
+            .filter(|entry| !failures.contains_key(entry.provider_ref.as_str()))
+            .map(|entry| i128::from(entry.amount))
             .sum();
-        total.max(single).max(0)
+        i64::try_from(total.max(single).max(0)).map_err(|_| Refusal::OutOfRange("amount"))
+    }
+
+    /// Per refund that failed, its earliest failure (by time, then by amount).
+    ///
+    /// Several events can tell of one failure at different times. Whichever comes first stands under the
+    /// refund's own id; one that is earlier and comes later stands beside it, after an `@`.
+    fn failures(&self) -> BTreeMap<&str, &InvoiceEntry> {
+        let mut earliest = BTreeMap::<&str, &InvoiceEntry>::new();
+        for entry in self.of(InvoiceEntryKind::RefundFailed) {
+            let refund = match entry.provider_ref.rsplit_once('@') {
+                Some((refund, _)) if self.knows(InvoiceEntryKind::RefundFailed, refund) => refund,
+                _ => &entry.provider_ref,
+            };
+            let known = earliest.entry(refund).or_insert(entry);
+            if (entry.occurred_at, entry.amount) < (known.occurred_at, known.amount) {
+                *known = entry;
+            }
+        }
+        earliest
     }
 }
 
@@ -202,9 +225,20 @@ impl Invoice {
                 let reference = format!("{id}@{}:{}", told.time().microseconds(), total.minor);
                 self.refund(InvoiceEntryKind::RefundTotal, &reference, id, total.minor, payment, told)?
             }
-            InvoiceFact::Refund { payment: id, refund, amount, failed } => {
-                let kind = if *failed { InvoiceEntryKind::RefundFailed } else { InvoiceEntryKind::Refund };
-                self.refund(kind, refund, id, amount.minor, payment, told)?
+            InvoiceFact::Refund { payment: id, refund, amount, failed: false } => {
+                self.refund(InvoiceEntryKind::Refund, refund, id, amount.minor, payment, told)?
+            }
+            InvoiceFact::Refund { payment: id, refund, amount, failed: true } => {
+                let told_at = (Some(told.time()), amount.minor);
+                let known =
+                    payment.failures().get(refund.as_str()).map(|entry| (entry.occurred_at, entry.amount));
+                let reference = match known {
+                    Some(known) if told_at < known => {
+                        format!("{refund}@{}:{}", told.time().microseconds(), amount.minor)
+                    }
+                    _ => refund.clone(),
+                };
+                self.refund(InvoiceEntryKind::RefundFailed, &reference, id, amount.minor, payment, told)?
             }
             InvoiceFact::Disputed { payment: id, dispute, amount, stage } => {
                 let kind = match stage {
@@ -284,9 +318,9 @@ impl Invoice {
         payment: &mut Payment,
         told: &Told<'_>,
     ) -> Result<InvoiceOutcome, Refusal> {
-        let before = payment.refunded();
+        let before = payment.refunded()?;
         let mut outcome = record(kind, reference, id, amount, payment, told);
-        let after = payment.refunded();
+        let after = payment.refunded()?;
         self.amount_refunded = added(self.amount_refunded, after - before)?;
         outcome.tell = after != before;
         Ok(outcome)

@@ -16,7 +16,7 @@ impl Decimal {
     pub fn parse(text: &str) -> Option<Self> {
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => {
-                let exponent = exponent.strip_prefix('+').unwrap_or(exponent);
+                // `parse` takes the one sign that JSON allows.
                 (mantissa, exponent.parse::<i32>().ok()?)
             }
             None => (text, 0),
@@ -35,7 +35,7 @@ impl Decimal {
         if whole.is_empty() || !all_digits(whole) || !all_digits(fraction) || length > DIGITS_MAX {
             return None;
         }
-        if exponent.abs() > EXPONENT_MAX {
+        if !(-EXPONENT_MAX..=EXPONENT_MAX).contains(&exponent) {
             return None;
         }
         let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
@@ -79,6 +79,7 @@ mod tests {
             ("1099", 1099),
             ("1099.0", 1099),
             ("1.099e3", 1099),
+            ("1.099E+3", 1099),
             ("109900E-2", 1099),
             ("-0", 0),
             ("-5", -5),
@@ -105,6 +106,10 @@ mod tests {
             "1e",
             "1e400",
             "1e131072",
+            "1e-2147483648",
+            "0e-2147483648",
+            "1e++2",
+            "1e+-2",
             "18446744073709551616",
             "--1",
             "1_0",

@@ -325,7 +325,13 @@ fn read_timestamp(section: &mut Section<'_>, format: Option<&Format>) -> Option<
     let Some(mut tolerance) = tolerance else {
         let text = "is missing; write { past = 300, future = 300 }, or { } to accept any age";
         section.problem("tolerance_seconds", text);
-        return None;
+        // The timestamp is named all the same: what is signed is judged by that.
+        return Some(TimestampRule {
+            source: source?,
+            format: time_format,
+            past_seconds: None,
+            future_seconds: None,
+        });
     };
     let rule = TimestampRule {
         source: source?,

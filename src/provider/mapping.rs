@@ -346,6 +346,13 @@ impl UnitsPer {
     }
 }
 
+/// Some writers put blanks between the brackets.
+fn is_empty_list(json: &str) -> bool {
+    json.strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .is_some_and(|inside| inside.trim().is_empty())
+}
+
 fn list_items<'a>(raw: Option<&'a RawValue>, pointer: &str) -> Result<Vec<&'a RawValue>, Unreadable> {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else {
         return Err(Unreadable(format!("there is no list at {pointer}")));
@@ -416,7 +423,9 @@ impl<'s, 'a> Scope<'s, 'a> {
             }
         };
         match (&condition.test, value) {
-            (Test::Present(wanted), value) => *wanted == value.is_some_and(|value| is_text || value != "[]"),
+            (Test::Present(wanted), value) => {
+                *wanted == value.is_some_and(|value| is_text || !is_empty_list(&value))
+            }
             (_, None) => false,
             (Test::OneOf(constants), Some(value)) => {
                 constants.iter().any(|wanted| constant(&value, is_text, wanted))
@@ -538,7 +547,14 @@ impl<'s, 'a> Scope<'s, 'a> {
             return Ok(UnitsPer(1));
         }
         match &unit.per_pack {
-            Some(per_pack) if unit.pack.contains(&word) => Ok(UnitsPer(self.quantity("per_pack", per_pack)?)),
+            Some(per_pack) if unit.pack.contains(&word) => match self.quantity("per_pack", per_pack)? {
+                // A pack of nothing would count goods that came as none.
+                0 => Err(Unreadable(format!(
+                    "the quantity per_pack at {} is zero",
+                    self.describe(&per_pack.sources)
+                ))),
+                units => Ok(UnitsPer(units)),
+            },
             _ => Err(Unreadable(format!(
                 "the unit at {} is none of those that the definition knows",
                 self.describe(&unit.word.sources)

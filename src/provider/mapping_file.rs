@@ -152,7 +152,11 @@ fn read_decimals(section: &mut Section<'_>) -> BTreeMap<String, u32> {
 
 fn read_change(section: &mut Section<'_>, places: &mut Places<'_>) -> Option<ChangeRule> {
     let names: Vec<(&'static str, &'static str)> = CHANGES.iter().map(|name| (*name, *name)).collect();
-    let name = one_of(section, "change", &names)?;
+    let Some(name) = one_of(section, "change", &names) else {
+        // Which other keys there may be depends on the change.
+        section.leave_the_rest();
+        return None;
+    };
     if name.starts_with("receipt.") {
         let number = places.required(section, "receipt");
         let fact = read_receipt_fact(section, places, name);
@@ -162,16 +166,16 @@ fn read_change(section: &mut Section<'_>, places: &mut Places<'_>) -> Option<Cha
     let number = match name {
         "invoice.refunded" | "invoice.disputed" => {
             if section.has("invoice") {
-                Some(places.field(section, "invoice")?)
+                places.field(section, "invoice").map(Some)
             } else {
-                None
+                Some(None)
             }
         }
-        _ => Some(places.required(section, "invoice")?),
+        _ => places.required(section, "invoice").map(Some),
     };
     section.take("invoice");
-    let fact = read_invoice_fact(section, places, name)?;
-    Some(ChangeRule::Invoice { number, fact })
+    let fact = read_invoice_fact(section, places, name);
+    Some(ChangeRule::Invoice { number: number?, fact: fact? })
 }
 
 fn read_invoice_fact(section: &mut Section<'_>, places: &mut Places<'_>, name: &str) -> Option<InvoiceRule> {
@@ -211,7 +215,12 @@ fn read_refund(section: &mut Section<'_>, places: &mut Places<'_>) -> Option<Inv
     let payment = places.required(section, "payment");
     let amount = places.amount(section);
     let total = one_of(section, "counting", &[("total", true), ("single", false)]);
-    if total? {
+    let Some(total) = total else {
+        section.take("refund");
+        section.take("state");
+        return None;
+    };
+    if total {
         return Some(InvoiceRule::RefundTotal { payment: payment?, amount: amount? });
     }
     let refund = places.required(section, "refund");

@@ -8,9 +8,11 @@
 
 mod commands;
 mod convergence;
+mod definitions;
 mod deliveries;
 mod faults;
 mod fixtures;
+mod reading;
 mod settling;
 mod signatures;
 mod support;
