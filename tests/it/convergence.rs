@@ -145,11 +145,7 @@ fn reload(books: &mut Books, effects: &Effects) {
                 let number = if row.aggregate == INVOICE { "I" } else { "J" };
                 books.paid_by.entry(payment_key.clone()).or_insert_with(|| key(number));
             }
-            books
-                .payments
-                .entry((row.aggregate, payment_key))
-                .or_insert_with(Payment::default)
-                .remember(row.entry.clone());
+            books.payments.entry((row.aggregate, payment_key)).or_default().remember(row.entry.clone());
         }
     }
     let receipt = books.receipts.get_mut(&key("R")).unwrap();
