@@ -259,19 +259,24 @@ impl Balance {
             ) => {
                 let amount = match (paid - paid_before, refunded - refunded_before) {
                     (0, 0) => format!("due {}", money(*due, currency)),
-                    (0, back) => format!("{} back", money(back, currency)),
+                    (0, back) if back < 0 => format!("{} not given back after all", money(-back, currency)),
+                    (0, back) => format!("{} given back", money(back, currency)),
                     (more, _) => money(more, currency),
                 };
                 format!("{was} → {status} {amount}")
             }
-            (Some(Self::Receipt { status: was, .. }), Self::Receipt { status, .. }) => {
-                format!("{was} → {status}")
+            (Some(Self::Receipt { status: was, .. }), Self::Receipt { status, received, .. }) => {
+                format!("{was} → {status}, {received} received")
             }
             (
                 Some(Self::Stock { on_hand: hand_before, on_order: order_before }),
                 Self::Stock { on_hand, on_order },
             ) => {
-                format!("on hand {hand_before} → {on_hand}, on order {order_before} → {on_order}")
+                let part =
+                    |name: &str, was: i64, is: i64| (was != is).then(|| format!("{name} {was} → {is}"));
+                let parts =
+                    [part("on hand", *hand_before, *on_hand), part("on order", *order_before, *on_order)];
+                parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
             }
             _ => format!("new: {self}"),
         }

@@ -1,8 +1,8 @@
 //! The built-in books in the database: the binding that SETTLE hands changes to.
 //!
-//! A batch is applied in three steps: [`load`] locks and reads every row that the batch names, in one fixed
+//! A batch is applied in three steps: `load` locks and reads every row that the batch names, in one fixed
 //! order (invoices, receipts, SKUs, each by key), so that two gateways cannot deadlock; the pure
-//! [`crate::books`] fold the events over them in memory; [`store`] writes what changed, one statement per
+//! [`crate::books`] fold the events over them in memory; `store` writes what changed, one statement per
 //! table.
 
 mod load;

@@ -1,6 +1,9 @@
 //! Tests from the outside: the real program, a real Postgres, bytes on a socket.
 #![allow(clippy::pedantic, reason = "tests favour what reads well over what generalises")]
-#![allow(clippy::print_stderr, reason = "a test that skips says so, and a gateway's log belongs to its test")]
+#![allow(
+    clippy::print_stderr,
+    reason = "what the gateway logs, and why a test is skipped, belongs to the test's output"
+)]
 #![allow(unreachable_pub, reason = "one binary: nothing here is public")]
 
 mod commands;

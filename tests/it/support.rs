@@ -36,6 +36,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// A migrated database of the test's own, with a tenant, two SKUs, and invoices INV-1 to INV-9 of 100.00 USD.
 pub struct Database {
+    name: String,
     pub options: PgConnectOptions,
     pub url: String,
 }
@@ -58,14 +59,10 @@ impl Database {
             admin.close().await.unwrap();
         });
         let url = format!("{}/{name}", server.url().trim_end_matches("/wharf"));
-        let database = Self { options: server.options().database(&name), url };
+        let database = Self { options: server.options().database(&name), url, name };
         block_on(wharf::postgres::migrate(&database.options)).unwrap();
         database.execute(SEED);
         database
-    }
-
-    pub fn connect(&self) -> PgConnection {
-        block_on(wharf::postgres::connect(&self.options)).unwrap()
     }
 
     pub fn execute(&self, sql: &str) {
@@ -132,6 +129,18 @@ impl Database {
                and state like 'idle in transaction%'",
             "0",
         );
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let drop = format!("drop database if exists {} with (force)", self.name);
+        let options = server().options().database("postgres");
+        block_on(async {
+            if let Ok(mut admin) = PgConnection::connect_with(&options).await {
+                let _ = admin.execute(AssertSqlSafe(drop)).await;
+            }
+        });
     }
 }
 
