@@ -210,7 +210,7 @@ fn read_signature(mut section: Section<'_>) -> Option<SignatureRule> {
     let require_body = section.boolean("require_body").unwrap_or(false);
     let timestamp = read_timestamp(&mut section, format.as_ref());
     if let Some(signed) = &signed {
-        check_template(&section, signed, timestamp.as_ref());
+        check_template(&section, signed, timestamp.as_ref(), format.is_some());
     }
     section.finish();
     Some(SignatureRule {
@@ -294,7 +294,8 @@ fn read_timestamp(section: &mut Section<'_>, format: Option<&Format>) -> Option<
     let own = section.section("timestamp");
     let tolerance = section.section("tolerance_seconds");
     if own.is_none() && !in_signature {
-        if let Some(tolerance) = tolerance {
+        // A format that cannot be read may name one.
+        if let Some(tolerance) = tolerance.filter(|_| format.is_some()) {
             tolerance.problem_here(
                 "is there, but no timestamp is; name one in `format` or `timestamp`, or remove it",
             );
@@ -411,7 +412,12 @@ fn read_template(section: &Section<'_>, template: &str) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-fn check_template(section: &Section<'_>, signed: &[Part], timestamp: Option<&TimestampRule>) {
+fn check_template(
+    section: &Section<'_>,
+    signed: &[Part],
+    timestamp: Option<&TimestampRule>,
+    format_is_known: bool,
+) {
     if !signed.contains(&Part::Body) {
         section.problem(
             "signed",
@@ -425,7 +431,7 @@ fn check_template(section: &Section<'_>, signed: &[Part], timestamp: Option<&Tim
             "signed",
             "does not contain {timestamp}, so that anyone could change the time; add it, or remove the timestamp",
         ),
-        (false, true) => section.problem(
+        (false, true) if format_is_known => section.problem(
             "signed",
             "contains {timestamp}, but no timestamp is named; add `timestamp` to `format`, or a `timestamp` table",
         ),

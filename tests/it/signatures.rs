@@ -212,6 +212,36 @@ proptest! {
 }
 
 #[test]
+fn one_changed_character_of_what_is_signed_beside_the_body_is_refused() {
+    let mut changed = 0;
+    for definition in Catalogue::built_in().iter() {
+        let keys = [key(definition, &secret_for(definition, b"some key"))];
+        let headers = signed(definition, &keys[0], b"{}");
+        for (index, (name, value)) in headers.iter().enumerate() {
+            let signed_positions = match name.as_str() {
+                "webhook-timestamp" => 0..value.len(),
+                "webhook-id" if !headers.iter().any(|(name, _)| name == "webhook-timestamp") => 0..0,
+                "webhook-id" => 0..value.len(),
+                // `t=1764590400,v1=…`
+                "stripe-signature" => 2..value.find(',').unwrap(),
+                _ => 0..0,
+            };
+            for position in signed_positions {
+                let mut bytes = value.clone().into_bytes();
+                bytes[position] ^= 1;
+                let mut all = headers.clone();
+                all[index].1 = String::from_utf8(bytes).unwrap();
+                let lines: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+                assert_eq!(check(definition, &keys, &lines, b"{}", AT), Err("wrong"), "{lines:?}");
+                changed += 1;
+            }
+        }
+    }
+    // Ten digits at Stripe's; ten and the id at the two of Standard Webhooks.
+    assert_eq!(changed, 10 + 2 * (10 + "msg_1".len()));
+}
+
+#[test]
 fn the_standardwebhooks_crate_signs_what_we_accept_and_accepts_what_we_sign() {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let theirs = standardwebhooks::Webhook::new(secret).unwrap();

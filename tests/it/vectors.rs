@@ -100,6 +100,10 @@ fn definition_of(scheme: &Value, vector: &Value) -> Definition {
 fn every_vector_gets_the_verdict_that_its_provider_would_give() {
     let all: Value = serde_json::from_str(include_str!("../data/vectors.json")).unwrap();
     let catalogue = Catalogue::built_in();
+    assert!(
+        NOT_YET.iter().all(|(name, _)| all["schemes"][name].is_object()),
+        "a scheme is left out that is none"
+    );
     let mut ran = BTreeMap::<&str, usize>::new();
     let mut skipped = 0;
     let mut wrong = Vec::new();
@@ -131,7 +135,8 @@ fn every_vector_gets_the_verdict_that_its_provider_would_give() {
             wrong.push(format!("{}: expected {}", vector["id"], vector["expected"]));
         }
         if vector["tolerance_s"].is_null()
-            && let Some(built_in) = catalogue.get(scheme)
+            // What a warehouse is asked to send is Standard Webhooks as it is.
+            && let Some(built_in) = catalogue.get(if scheme == "standard_webhooks" { "warehouse" } else { scheme })
         {
             assert_eq!(
                 check(built_in).is_some(),
