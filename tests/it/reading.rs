@@ -838,10 +838,10 @@ fn tells_nothing_negative(change: &Change) -> bool {
     }
 }
 
-/// A fixture's provider, headers and body.
-type Delivery = (String, Vec<(String, String)>, String);
+/// Provider, headers and body.
+type Captured = (String, Vec<(String, String)>, String);
 
-fn fixtures() -> Vec<Delivery> {
+fn fixtures() -> Vec<Captured> {
     let mut found = Vec::new();
     for provider in Catalogue::built_in().iter() {
         for entry in fs::read_dir(repository().join("fixtures").join(&provider.name)).unwrap() {
