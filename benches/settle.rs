@@ -40,7 +40,7 @@ fn main() {
     for connections in [64, 256] {
         let mut ratios = Vec::new();
         for _ in 0..ROUNDS {
-            // More clients than Postgres is comfortable with do not make pgbench faster: it gets its best.
+            // pgbench keeps 64 clients: a Postgres backend per client is not how anybody would serve 256.
             let ceiling = runtime.block_on(pgbench(&server, connections.min(64)));
             let (rate, batch) = runtime.block_on(wharf(&server, connections));
             println!(
