@@ -230,30 +230,29 @@ async fn read_body(
     within: Duration,
 ) -> Result<Bytes, Answer<'static>> {
     let deadline = tokio::time::Instant::now() + within;
-    let mut first: Option<Bytes> = None;
-    let mut rest = BytesMut::new();
+    let mut first = Bytes::new();
+    let mut whole = BytesMut::new();
     loop {
         let chunk = match timeout_at(deadline, payload.next()).await {
             Ok(Some(Ok(chunk))) => chunk,
             Ok(None) => break,
             Ok(Some(Err(_))) | Err(_) => return Err(Answer::BodyBroken),
         };
-        let so_far = first.as_ref().map_or(0, Bytes::len) + rest.len();
-        if so_far + chunk.len() > limit {
+        if first.len().max(whole.len()) + chunk.len() > limit {
             drain(payload, within).await;
             return Err(Answer::TooLarge);
         }
-        match first {
-            // Most bodies come in one piece, which is not copied.
-            None => first = Some(chunk),
-            Some(_) => rest.extend_from_slice(&chunk),
+        // Most bodies come in one piece, which is not copied.
+        if first.is_empty() {
+            first = chunk;
+            continue;
         }
+        if whole.is_empty() {
+            whole.extend_from_slice(&first);
+        }
+        whole.extend_from_slice(&chunk);
     }
-    Ok(match first {
-        None => Bytes::new(),
-        Some(first) if rest.is_empty() => first,
-        Some(first) => [first, rest.freeze()].concat().into(),
-    })
+    Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
 
 /// Reads what is left of a body and drops it.

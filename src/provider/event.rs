@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::definition::{Definition, EventRule, Mode};
 use super::headers::Headers;
 use super::mapping::{Mapped, Scope, Source};
-use super::pointer::Unreadable;
+use super::pointer::{Unreadable, object_text};
 use super::signature::{Key, Rejection, Signed, verify};
 use crate::books::Change;
 use crate::timestamp::Timestamp;
@@ -97,7 +97,8 @@ fn envelope(
     body: &[u8],
 ) -> Result<Event, Unreadable> {
     let rule = &definition.event;
-    let found = rule.body.extract(body)?;
+    let text = object_text(body)?;
+    let found = rule.body.extract_text(text)?;
     let scope = Scope::of_envelope(&found, headers, &rule.body);
     let id = short_text(&scope, "event id", &rule.id)?.unwrap_or_else(|| digest_id(body));
     let kind = short_text(&scope, "event type", &rule.kind)?.unwrap_or_default();
@@ -118,7 +119,7 @@ fn envelope(
         }
     }
     event.content = if mapped {
-        content(definition, &event.kind, headers, body).unwrap_or_else(|Unreadable(reason)| {
+        content(definition, &event.kind, headers, text).unwrap_or_else(|Unreadable(reason)| {
             let version = short_text(&scope, "version", &rule.version).ok().flatten();
             let version = version.map(|version| format!(" (version {version})")).unwrap_or_default();
             Content::Unreadable(format!("{}{version}: {reason}", event.kind))
@@ -133,7 +134,7 @@ fn content(
     definition: &Definition,
     kind: &str,
     headers: &Headers<'_>,
-    body: &[u8],
+    body: &str,
 ) -> Result<Content, Unreadable> {
     let mut changes = Vec::new();
     for on in definition.on.iter().filter(|on| on.types.iter().any(|known| known == kind)) {

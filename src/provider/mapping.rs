@@ -215,8 +215,8 @@ const TEXT_LENGTH_MAX: usize = 255;
 
 impl On {
     /// Reads an event's facts.
-    pub(super) fn map(&self, headers: &Headers<'_>, body: &[u8]) -> Result<Mapped, Unreadable> {
-        let found = self.body.extract(body)?;
+    pub(super) fn map(&self, headers: &Headers<'_>, body: &str) -> Result<Mapped, Unreadable> {
+        let found = self.body.extract_text(body)?;
         let whole =
             Scope { body: &found, item: &[], headers, body_pointers: &self.body, item_pointers: &self.item };
         for condition in &self.require {

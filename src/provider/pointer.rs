@@ -84,14 +84,7 @@ impl Pointers {
     /// surrogate pair, and no object that is read may repeat a key: with two answers to one question, there
     /// is none.
     pub fn extract<'a>(&self, body: &'a [u8]) -> Result<Vec<Option<&'a RawValue>>, Unreadable> {
-        let text = well_formed(body)?;
-        if !text.trim_start().starts_with('{') {
-            return Err(Unreadable::new(format!(
-                "the body is {}, not an object",
-                shape_of(text.trim_start())
-            )));
-        }
-        self.extract_text(text)
+        self.extract_text(object_text(body)?)
     }
 
     /// Finds the pointers' values in a part of a body that was extracted before, such as a line.
@@ -99,7 +92,8 @@ impl Pointers {
         self.extract_text(part.get())
     }
 
-    fn extract_text<'a>(&self, text: &'a str) -> Result<Vec<Option<&'a RawValue>>, Unreadable> {
+    /// Finds the pointers' values in a text that [`object_text`] has checked.
+    pub(super) fn extract_text<'a>(&self, text: &'a str) -> Result<Vec<Option<&'a RawValue>>, Unreadable> {
         let mut found = vec![None; self.texts.len()];
         let mut json = serde_json::Deserializer::from_str(text);
         Walk { node: &self.root, found: &mut found }
@@ -214,6 +208,15 @@ impl Visitor<'_> for Child<'_> {
     fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
         Ok(self.0.children.iter().position(|(child, _)| child == key))
     }
+}
+
+/// The body as text, if it is one JSON object as far as a look that parses nothing can tell. Once per body.
+pub(super) fn object_text(body: &[u8]) -> Result<&str, Unreadable> {
+    let text = well_formed(body)?;
+    if !text.trim_start().starts_with('{') {
+        return Err(Unreadable::new(format!("the body is {}, not an object", shape_of(text.trim_start()))));
+    }
+    Ok(text)
 }
 
 /// The body as text, checked for what a JSON parser that skips does not check.
