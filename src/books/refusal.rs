@@ -20,8 +20,6 @@ pub enum Refusal {
     MoreRejectedThanReceived { receipt: String, sku: String, received: i64, rejected: i64 },
     #[error("an {0} is out of range")]
     OutOfRange(&'static str),
-    #[error("{0}")]
-    Unreadable(String),
 }
 
 /// Whether time may heal a refusal.
@@ -45,7 +43,6 @@ impl Refusal {
             Self::CurrencyDiffers { .. } => "currency_differs",
             Self::MoreRejectedThanReceived { .. } => "more_rejected_than_received",
             Self::OutOfRange(_) => "out_of_range",
-            Self::Unreadable(_) => "unreadable",
         }
     }
 
@@ -57,10 +54,9 @@ impl Refusal {
             | Self::ReceiptNotFound(_)
             | Self::SkuNotFound(_)
             | Self::StockAllocated { .. } => Heals::WithTime,
-            Self::CurrencyDiffers { .. }
-            | Self::MoreRejectedThanReceived { .. }
-            | Self::OutOfRange(_)
-            | Self::Unreadable(_) => Heals::Never,
+            Self::CurrencyDiffers { .. } | Self::MoreRejectedThanReceived { .. } | Self::OutOfRange(_) => {
+                Heals::Never
+            }
         }
     }
 }
