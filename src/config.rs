@@ -64,13 +64,40 @@ pub struct EndpointConfig {
     pub tenant: String,
     /// What of the provider's events it takes.
     pub accepts: Accepts,
+    /// The secrets, newest first; none where they were not asked for.
+    pub secrets: Vec<Secret>,
+}
+
+impl EndpointConfig {
     /// The secrets made ready, newest first.
-    pub keys: Vec<Key>,
+    pub fn keys(&self) -> Vec<Key> {
+        self.secrets.iter().map(|secret| secret.key.clone()).collect()
+    }
+}
+
+/// One secret of an endpoint.
+#[derive(Debug, Clone)]
+pub struct Secret {
+    /// Where it comes from, `env:NAME` or `file:PATH`: the name by which people are told of it.
+    pub reference: String,
+    /// The secret itself.
+    pub text: SecretString,
+    /// Made ready for the endpoint's provider.
+    pub key: Key,
+}
+
+/// Whether a command needs the secrets: what works on the inbox alone must run where they are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secrets {
+    /// A secret that cannot be read is a problem.
+    Needed,
+    /// They are not looked at.
+    NotNeeded,
 }
 
 impl Config {
     /// Reads a configuration file. Paths in it are relative to its folder.
-    pub fn read(path: &Path) -> Result<Self, Vec<Problem>> {
+    pub fn read(path: &Path, secrets: Secrets) -> Result<Self, Vec<Problem>> {
         let problems = Problems::of(path.display().to_string());
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -92,7 +119,7 @@ impl Config {
             Some(providers) => read_catalogue(std::slice::from_ref(providers), &mut others),
             None => Catalogue::built_in(),
         };
-        let endpoints = read_endpoints(&mut file, &catalogue, folder);
+        let endpoints = read_endpoints(&mut file, &catalogue, folder, secrets);
         file.finish();
         let mut found = problems.into_inner();
         found.append(&mut others);
@@ -180,7 +207,12 @@ fn read_server(mut section: Section<'_>) -> ServerConfig {
     server
 }
 
-fn read_endpoints(file: &mut Section<'_>, catalogue: &Catalogue, folder: &Path) -> Vec<EndpointConfig> {
+fn read_endpoints(
+    file: &mut Section<'_>,
+    catalogue: &Catalogue,
+    folder: &Path,
+    needed: Secrets,
+) -> Vec<EndpointConfig> {
     let sections = file.sections("endpoint");
     if sections.is_empty() {
         file.problem("endpoint", "is missing; write an [[endpoint]] with name, provider, tenant and secrets");
@@ -216,7 +248,7 @@ fn read_endpoints(file: &mut Section<'_>, catalogue: &Catalogue, folder: &Path) 
         {
             section.problem("account", "is given, but this provider's events name no account; remove it");
         }
-        let keys = read_secrets(&mut section, definition.as_deref(), folder);
+        let secrets = read_secrets(&mut section, definition.as_deref(), folder, needed);
         section.finish();
         if let (Some(name), Some(definition), Some(tenant), Some(live)) = (name, definition, tenant, live) {
             endpoints.push(EndpointConfig {
@@ -224,14 +256,19 @@ fn read_endpoints(file: &mut Section<'_>, catalogue: &Catalogue, folder: &Path) 
                 definition,
                 tenant,
                 accepts: Accepts { live, account },
-                keys,
+                secrets,
             });
         }
     }
     endpoints
 }
 
-fn read_secrets(section: &mut Section<'_>, definition: Option<&Definition>, folder: &Path) -> Vec<Key> {
+fn read_secrets(
+    section: &mut Section<'_>,
+    definition: Option<&Definition>,
+    folder: &Path,
+    needed: Secrets,
+) -> Vec<Secret> {
     if !section.require("secrets", "[\"env:STRIPE_WEBHOOK_SECRET\"]") {
         return Vec::new();
     }
@@ -239,12 +276,15 @@ fn read_secrets(section: &mut Section<'_>, definition: Option<&Definition>, fold
     if references.is_empty() {
         section.problem("secrets", "is empty; without a secret nothing can be verified");
     }
-    let mut keys = Vec::new();
+    if needed == Secrets::NotNeeded {
+        return Vec::new();
+    }
+    let mut secrets = Vec::new();
     for reference in references {
         match read_secret(&reference, folder) {
             Err(reason) => section.problem("secrets", reason),
-            Ok(secret) => match definition.map(|definition| Key::prepare(&definition.signature, &secret)) {
-                Some(Ok(key)) => keys.push(key),
+            Ok(text) => match definition.map(|definition| Key::prepare(&definition.signature, &text)) {
+                Some(Ok(key)) => secrets.push(Secret { reference, text, key }),
                 Some(Err(reason)) => {
                     section.problem("secrets", format!("the secret of `{reference}` {reason}"));
                 }
@@ -252,7 +292,7 @@ fn read_secrets(section: &mut Section<'_>, definition: Option<&Definition>, fold
             },
         }
     }
-    keys
+    secrets
 }
 
 /// Reads a secret by its reference: `env:NAME` or `file:PATH`. The error never holds the secret.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use anyhow::{Context as _, bail};
-use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{PgConnection, PgPool};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -41,7 +41,7 @@ pub struct Running {
 /// Starts the gateway on a migrated database. Tenants that the configuration names are created.
 pub async fn start(config: &Config, options: &PgConnectOptions) -> anyhow::Result<Running> {
     let pool = postgres::pool(options);
-    check_schema(&pool).await?;
+    wait_for_database(&pool).await?;
     let mut endpoints = HashMap::new();
     for endpoint in &config.endpoints {
         let tenant = tenant(&pool, &endpoint.tenant).await?;
@@ -98,11 +98,13 @@ impl Running {
     }
 }
 
-async fn check_schema(pool: &PgPool) -> anyhow::Result<()> {
+/// Waits for a database that is starting, and checks that its schema is this build's.
+async fn wait_for_database(pool: &PgPool) -> anyhow::Result<()> {
     let started = std::time::Instant::now();
-    let state = loop {
-        match postgres::schema_state(pool).await {
-            Ok(state) => break state,
+    loop {
+        let checked = async { postgres::schema_state(&mut *pool.acquire().await?).await };
+        match checked.await {
+            Ok(state) => return usable(state),
             // A wrong name or password does not get better by waiting.
             Err(error) if !may_come_up(&error) || started.elapsed() > DATABASE_WAIT => {
                 return Err(error).context("the database cannot be used; check DATABASE_URL and the server");
@@ -112,7 +114,15 @@ async fn check_schema(pool: &PgPool) -> anyhow::Result<()> {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-    };
+    }
+}
+
+/// Checks that the database's schema is this build's.
+pub async fn check_schema(connection: &mut PgConnection) -> anyhow::Result<()> {
+    usable(postgres::schema_state(connection).await?)
+}
+
+fn usable(state: SchemaState) -> anyhow::Result<()> {
     match state {
         SchemaState::Current => Ok(()),
         SchemaState::Behind => bail!("the database's schema is behind this Wharf; run `wharf migrate` first"),
@@ -150,7 +160,7 @@ fn ready(endpoint: &EndpointConfig, tenant: Uuid) -> Endpoint {
             gives_up_after: endpoint.definition.gives_up_after,
         }),
         definition: Arc::clone(&endpoint.definition),
-        keys: endpoint.keys.clone(),
+        keys: endpoint.keys(),
         accepts: endpoint.accepts.clone(),
     }
 }

@@ -12,9 +12,10 @@
 //! 5. [`http::answer`]: from what became of it to a status.
 //!
 //! Around it: [`config`] and [`gateway`] put it together, [`postgres`] reaches the database or runs a private one,
-//! [`fixture`] and [`cli`] are the commands. What always holds is listed in docs/ARCHITECTURE.md.
+//! [`fixture`], [`captured`] and [`cli`] are the commands. What always holds is listed in docs/ARCHITECTURE.md.
 
 pub mod books;
+pub mod captured;
 pub mod cli;
 pub mod config;
 pub mod fixture;

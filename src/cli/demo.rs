@@ -15,7 +15,7 @@ use sqlx::{AssertSqlSafe, Executor as _, PgPool};
 use super::fixtures::endpoint_of;
 use super::send::{Reply, agent, send};
 use super::{Usage, runtime};
-use crate::config::Config;
+use crate::config::{Config, Secrets};
 use crate::fixture::{Fixture, find};
 use crate::gateway::{self, Running};
 use crate::postgres::private::{Durability, PrivateServer};
@@ -44,8 +44,8 @@ enum Balance {
 
 impl Demo {
     pub(super) fn run(self) -> anyhow::Result<bool> {
-        let mut config =
-            Config::read(&self.fixtures.join("wharf.toml")).map_err(|problems| Usage::of(&problems))?;
+        let mut config = Config::read(&self.fixtures.join("wharf.toml"), Secrets::Needed)
+            .map_err(|problems| Usage::of(&problems))?;
         let fixtures = find(std::slice::from_ref(&self.fixtures)).map_err(|problems| Usage::of(&problems))?;
         if !self.keep {
             config.server.listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -159,7 +159,7 @@ impl Show<'_> {
     /// Sends a fixture, signed as it is, with a body that may have been changed since.
     fn deliver(&self, fixture: &Fixture, body: &[u8]) -> anyhow::Result<Reply> {
         let endpoint = endpoint_of(self.config, fixture)?;
-        let key = endpoint.keys.first().context("an endpoint has a secret")?;
+        let key = &endpoint.secrets.first().context("an endpoint has a secret")?.key;
         let headers = fixture.signed(&endpoint.definition, key, SystemTime::now().into())?;
         let url = format!("http://{}/webhooks/{}", self.running.address, endpoint.name);
         send(&agent(), &url, &headers, body)

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::Usage;
 use super::send::{Reply, agent, send};
-use crate::config::{Config, EndpointConfig};
+use crate::config::{Config, EndpointConfig, Secrets};
 use crate::fixture::{Fixture, find};
 
 #[derive(Debug, Subcommand)]
@@ -82,7 +82,7 @@ impl Sent {
 
 impl Replay {
     fn run(self) -> anyhow::Result<bool> {
-        let config = Config::read(&self.config).map_err(|problems| Usage::of(&problems))?;
+        let config = Config::read(&self.config, Secrets::Needed).map_err(|problems| Usage::of(&problems))?;
         let fixtures = find(&self.paths).map_err(|problems| Usage::of(&problems))?;
         let agent = agent();
         let progress = ProgressBar::new(fixtures.len() as u64)
@@ -118,7 +118,7 @@ impl Replay {
         fixture: &Fixture,
         endpoint: &EndpointConfig,
     ) -> anyhow::Result<Sent> {
-        let key = endpoint.keys.first().context("an endpoint has a secret")?;
+        let key = &endpoint.secrets.first().context("an endpoint has a secret")?.key;
         let headers = fixture
             .signed(&endpoint.definition, key, SystemTime::now().into())
             .map_err(|reason| Usage(format!("{}: {reason}", fixture.name)))?;

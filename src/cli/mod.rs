@@ -3,6 +3,7 @@
 mod demo;
 mod fixtures;
 mod migrate;
+mod ops;
 mod providers;
 mod send;
 mod serve;

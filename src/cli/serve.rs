@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::{Usage, runtime};
-use crate::config::Config;
+use crate::config::{Config, Secrets};
 use crate::gateway;
 use crate::postgres::private::{Durability, PrivateServer};
 use crate::postgres::{migrate, options};
@@ -60,7 +60,7 @@ pub(super) fn database(place: &str) -> anyhow::Result<(PgConnectOptions, Option<
 
 impl Serve {
     pub(super) fn run(self) -> anyhow::Result<bool> {
-        let config = Config::read(&self.config).map_err(|problems| Usage::of(&problems))?;
+        let config = Config::read(&self.config, Secrets::Needed).map_err(|problems| Usage::of(&problems))?;
         start_logging(self.log);
         let (options, private) = database(PRIVATE_PLACE)?;
         runtime()?.block_on(async {

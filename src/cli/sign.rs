@@ -137,14 +137,14 @@ impl Verify {
         let _ = (&self.url, &self.method);
         let lines = ready.lines();
         let mut out = std::io::stdout().lock();
-        let verified = match Verified::check(&ready.definition, &ready.keys, &lines, &ready.body, ready.at) {
-            Ok(verified) => verified,
+        let checked = Verified::check(&ready.definition, &ready.keys, &lines, &ready.body, ready.at);
+        let (verified, signed) = match checked {
+            Ok(checked) => checked,
             Err(rejection) => {
                 writeln!(out, "refused: {rejection}\nfailed check: signature {}", rejection.class())?;
                 return Ok(false);
             }
         };
-        let signed = verified.signed();
         let reference =
             self.request.secret.get(signed.secret).context("the secret that fitted is one of those")?;
         writeln!(out, "valid: signed with the secret of {reference}")?;

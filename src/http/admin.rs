@@ -21,7 +21,8 @@ pub async fn readyz(state: web::Data<AdminState>) -> HttpResponse {
     let reason = if state.stopping.is_set() {
         "shutting down"
     } else {
-        match tokio::time::timeout(ANSWER_MAX, schema_state(&state.pool)).await {
+        let checked = async { schema_state(&mut *state.pool.acquire().await?).await };
+        match tokio::time::timeout(ANSWER_MAX, checked).await {
             Ok(Ok(SchemaState::Current)) => return HttpResponse::Ok().json(json!({ "status": "ready" })),
             Ok(Ok(SchemaState::Behind)) => "the schema is behind: run `wharf migrate`",
             Ok(Ok(SchemaState::Ahead)) => "the schema belongs to a newer Wharf",

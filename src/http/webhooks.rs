@@ -142,10 +142,10 @@ impl Endpoint {
     fn check(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Checked, Rejection> {
         let lines: Headers<'_> =
             headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-        let verified = Verified::check(&self.definition, &self.keys, &lines, body, now)?;
+        let (verified, signed) = Verified::check(&self.definition, &self.keys, &lines, body, now)?;
         let event = read(&self.definition, &self.accepts, &verified);
         let headers = headers_to_keep(&lines, &self.definition);
-        Ok(Checked { event, headers, secret: verified.signed().secret })
+        Ok(Checked { event, headers, secret: signed.secret })
     }
 }
 

@@ -69,16 +69,17 @@ pub enum SchemaState {
 }
 
 /// Compares the database's schema with this build.
-pub async fn schema_state(pool: &PgPool) -> Result<SchemaState, sqlx::Error> {
+pub async fn schema_state(connection: &mut PgConnection) -> Result<SchemaState, sqlx::Error> {
     let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
     let there: bool = sqlx::query_scalar("select to_regclass('wharf._sqlx_migrations') is not null")
-        .fetch_one(pool)
+        .fetch_one(&mut *connection)
         .await?;
     if !there {
         return Ok(SchemaState::Behind);
     }
-    let applied: Option<i64> =
-        sqlx::query_scalar("select max(version) from _sqlx_migrations where success").fetch_one(pool).await?;
+    let applied: Option<i64> = sqlx::query_scalar("select max(version) from _sqlx_migrations where success")
+        .fetch_one(connection)
+        .await?;
     Ok(match applied.unwrap_or(0).cmp(&known) {
         std::cmp::Ordering::Less => SchemaState::Behind,
         std::cmp::Ordering::Equal => SchemaState::Current,

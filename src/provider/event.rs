@@ -13,12 +13,12 @@ use super::signature::{Key, Rejection, Signed, verify};
 use crate::books::Change;
 use crate::timestamp::Timestamp;
 
-/// A delivery whose signature was found good. Only [`Verified::check`] makes one, and READ takes nothing else.
+/// A delivery whose signature was found good. Two things make one, and READ takes nothing else: the check itself, and
+/// the inbox, which holds only what passed it.
 #[derive(Debug)]
 pub struct Verified<'a> {
     headers: &'a Headers<'a>,
     body: &'a [u8],
-    signed: Signed,
 }
 
 impl<'a> Verified<'a> {
@@ -29,14 +29,14 @@ impl<'a> Verified<'a> {
         headers: &'a Headers<'a>,
         body: &'a [u8],
         now: Timestamp,
-    ) -> Result<Self, Rejection> {
+    ) -> Result<(Self, Signed), Rejection> {
         let signed = verify(&definition.signature, keys, headers, body, now)?;
-        Ok(Self { headers, body, signed })
+        Ok((Self { headers, body }, signed))
     }
 
-    /// What the signature told besides being good.
-    pub fn signed(&self) -> Signed {
-        self.signed
+    /// A delivery as the inbox keeps it: it was verified when it came in.
+    pub fn from_inbox(headers: &'a Headers<'a>, body: &'a [u8]) -> Self {
+        Self { headers, body }
     }
 }
 
@@ -77,7 +77,7 @@ const ID_LENGTH_MAX: usize = 255;
 
 /// Reads a verified delivery. Never fails: what cannot be read is an event too, one that says so.
 pub fn read(definition: &Definition, accepts: &Accepts, delivery: &Verified<'_>) -> Event {
-    let Verified { headers, body, .. } = delivery;
+    let Verified { headers, body } = delivery;
     envelope(definition, accepts, headers, body).unwrap_or_else(|Unreadable(reason)| Event {
         id: digest_id(body),
         kind: String::new(),

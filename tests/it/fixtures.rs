@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use secrecy::SecretString;
 use toml::Table;
 use wharf::books::{Change, InvoiceFact, ReceiptFact};
-use wharf::config::{Config, EndpointConfig};
+use wharf::config::{Config, EndpointConfig, Secrets};
 use wharf::provider::signature::sign;
 use wharf::provider::{
     Accepts, BUILT_IN, Catalogue, Content, Definition, Event, Headers, Key, Verified, read,
@@ -56,7 +56,7 @@ impl Fixture {
     fn read(&self, endpoint: &EndpointConfig) -> Event {
         signed_and_read(
             &endpoint.definition,
-            &endpoint.keys[0],
+            &endpoint.secrets[0].key,
             &endpoint.accepts,
             &self.headers(),
             &self.body,
@@ -86,7 +86,9 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 
 /// The endpoints of fixtures/wharf.toml; each has the name of its provider.
 fn endpoints() -> Vec<EndpointConfig> {
-    Config::read(&root().join("fixtures/wharf.toml")).expect("the fixtures' configuration is sound").endpoints
+    Config::read(&root().join("fixtures/wharf.toml"), Secrets::Needed)
+        .expect("the fixtures' configuration is sound")
+        .endpoints
 }
 
 fn endpoint<'e>(endpoints: &'e [EndpointConfig], provider: &str) -> &'e EndpointConfig {
@@ -105,7 +107,7 @@ fn signed_and_read(
     let added = sign(&definition.signature, key, &lines, body, now).map_err(|reason| reason.to_string())?;
     let all: Headers<'_> =
         headers.iter().chain(&added).map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-    let verified = Verified::check(definition, std::slice::from_ref(key), &all, body, now)
+    let (verified, _) = Verified::check(definition, std::slice::from_ref(key), &all, body, now)
         .map_err(|rejection| rejection.to_string())?;
     Ok(read(definition, accepts, &verified))
 }
@@ -288,7 +290,8 @@ fn the_worked_example_signs_as_the_docs_show() {
         blocks("toml").into_iter().find(|block| block.contains("[[endpoint]]")).expect("it is there");
     let config = config.replace("env:ACME_SECRET", "file:secret");
     fs::write(folder.path().join("wharf.toml"), config).unwrap();
-    let config = Config::read(&folder.path().join("wharf.toml")).unwrap_or_else(|all| panic!("{all:#?}"));
+    let config = Config::read(&folder.path().join("wharf.toml"), Secrets::Needed)
+        .unwrap_or_else(|all| panic!("{all:#?}"));
     assert_eq!(config.endpoints[0].definition.title, "Acme Logistics");
 }
 
@@ -328,7 +331,7 @@ fn the_signed_request_in_the_docs_is_genuine() {
         .collect();
     let at = Timestamp::from_seconds(1_772_460_300).unwrap();
     let keys = [key(definition, secret.trim_end())];
-    let verified = Verified::check(definition, &keys, &headers, body.as_bytes(), at).unwrap();
+    let (verified, _) = Verified::check(definition, &keys, &headers, body.as_bytes(), at).unwrap();
     let event = read(definition, &Accepts { live: true, account: None }, &verified);
     assert_eq!((event.id.as_str(), outcome(&event.content)), ("msg_0001", "processed"));
 }

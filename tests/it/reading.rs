@@ -52,7 +52,7 @@ impl Endpoint {
         let all: Headers<'_> =
             own.iter().chain(added.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))).collect();
         let keys = std::slice::from_ref(&self.key);
-        let verified = Verified::check(&self.definition, keys, &all, body, now).unwrap();
+        let (verified, _) = Verified::check(&self.definition, keys, &all, body, now).unwrap();
         read(&self.definition, &self.accepts, &verified)
     }
 }

@@ -127,7 +127,7 @@ fn every_vector_gets_the_verdict_that_its_provider_would_give() {
         // A secret that cannot be made a key is refused at start, and so accepts nothing.
         let check = |definition: &Definition| {
             let key = Key::prepare(&definition.signature, &secret).ok()?;
-            let verified = Verified::check(definition, &[key], &lines, body, now).ok()?;
+            let (verified, _) = Verified::check(definition, &[key], &lines, body, now).ok()?;
             Some(read(definition, &Accepts { live: true, account: None }, &verified))
         };
         let event = check(&definition);

@@ -1,0 +1,91 @@
+//! What the commands that work on a gateway's database have in common.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use serde_json::Value;
+use sqlx::PgConnection;
+use sqlx::postgres::PgConnectOptions;
+
+use super::Usage;
+use super::serve::{PRIVATE_PLACE, database};
+use crate::config::{Config, Secrets};
+use crate::gateway::check_schema;
+use crate::postgres::connect;
+use crate::postgres::private::PrivateServer;
+
+/// A connection to the gateway's database; a private one lives as long as this.
+pub(super) struct Ops {
+    pub(super) connection: PgConnection,
+    pub(super) options: PgConnectOptions,
+    _private: Option<PrivateServer>,
+}
+
+impl Ops {
+    /// Connects, and checks that the schema is this build's.
+    pub(super) async fn connect() -> anyhow::Result<Self> {
+        let (options, private) = database(PRIVATE_PLACE)?;
+        let mut connection = connect(&options)
+            .await
+            .context("the database cannot be reached; check DATABASE_URL and the server")?;
+        check_schema(&mut connection).await?;
+        Ok(Self { connection, options, _private: private })
+    }
+}
+
+/// The gateway's configuration, for commands that read events anew.
+#[derive(Debug, Args)]
+pub(super) struct ConfigFile {
+    /// The gateway's configuration: which provider an endpoint has, and how its events are read.
+    #[arg(long, default_value = "wharf.toml", value_name = "FILE")]
+    pub(super) config: PathBuf,
+}
+
+impl ConfigFile {
+    pub(super) fn read(&self, secrets: Secrets) -> anyhow::Result<Config> {
+        Ok(Config::read(&self.config, secrets).map_err(|problems| Usage::of(&problems))?)
+    }
+}
+
+/// How a command prints its rows: a table for people, or one JSON object a line.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Output {
+    /// One JSON object a line, for machines.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Output {
+    /// Prints rows: tables with their headers for people.
+    pub(super) fn rows(
+        self,
+        header: &[&str],
+        rows: impl IntoIterator<Item = (Vec<String>, Value)>,
+    ) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            for (_, object) in rows {
+                writeln!(out, "{object}")?;
+            }
+            return Ok(());
+        }
+        let mut table = Table::new();
+        table.load_style(NOTHING).set_header(header);
+        for (cells, _) in rows {
+            table.add_row(cells);
+        }
+        for line in table.to_string().lines() {
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether people look at standard output: then colours and progress are welcome.
+pub(super) fn on_a_terminal() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
