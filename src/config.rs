@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::inbox::activity::QuarantineLimits;
 use crate::provider::definition::is_name;
-use crate::provider::{Accepts, Catalogue, Definition, Key};
+use crate::provider::{Accepts, Catalogue, Definition, Key, Reader};
 use crate::section::{Problem, Problems, Section};
 
 /// All that `wharf serve` is told.
@@ -20,6 +21,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// The registrations at providers.
     pub endpoints: Vec<EndpointConfig>,
+    /// Which refused deliveries are kept.
+    pub quarantine: QuarantineLimits,
     /// All providers known, the built-in ones and the user's own.
     pub catalogue: Catalogue,
 }
@@ -51,6 +54,8 @@ pub struct ServerConfig {
     pub workers: usize,
     /// Transactions that settle at a time.
     pub settlers: usize,
+    /// Whether failed events are tried again by this gateway.
+    pub retries: bool,
 }
 
 /// One registration at one provider.
@@ -69,6 +74,11 @@ pub struct EndpointConfig {
 }
 
 impl EndpointConfig {
+    /// How its events are read.
+    pub fn reader(&self) -> Reader {
+        Reader { definition: Arc::clone(&self.definition), accepts: self.accepts.clone() }
+    }
+
     /// The secrets made ready, newest first.
     pub fn keys(&self) -> Vec<Key> {
         self.secrets.iter().map(|secret| secret.key.clone()).collect()
@@ -120,10 +130,11 @@ impl Config {
             None => Catalogue::built_in(),
         };
         let endpoints = read_endpoints(&mut file, &catalogue, folder, secrets);
+        let quarantine = read_quarantine(file.section("quarantine"));
         file.finish();
         let mut found = problems.into_inner();
         found.append(&mut others);
-        if found.is_empty() { Ok(Self { server, endpoints, catalogue }) } else { Err(found) }
+        if found.is_empty() { Ok(Self { server, endpoints, quarantine, catalogue }) } else { Err(found) }
     }
 }
 
@@ -202,9 +213,25 @@ fn read_server(mut section: Section<'_>) -> ServerConfig {
         shutdown_timeout: milliseconds(number("shutdown_timeout_ms", 20_000, 0..=600_000)),
         workers: number("workers", cores, 1..=256),
         settlers: number("settlers", 2, 1..=64),
+        retries: section.boolean("retries").unwrap_or(true),
     };
     section.finish();
     server
+}
+
+fn read_quarantine(section: Option<Section<'_>>) -> QuarantineLimits {
+    let mut limits = QuarantineLimits { keep: 0, per_minute: 20, body_limit_bytes: 64 << 10 };
+    let Some(mut section) = section else { return limits };
+    let mut number = |key, limit: &mut usize, max: i64| {
+        if let Some(number) = section.integer(key, 0..=max).and_then(|number| usize::try_from(number).ok()) {
+            *limit = number;
+        }
+    };
+    number("keep", &mut limits.keep, 1000);
+    number("per_minute", &mut limits.per_minute, 1000);
+    number("body_limit_bytes", &mut limits.body_limit_bytes, 2 << 20);
+    section.finish();
+    limits
 }
 
 fn read_endpoints(

@@ -9,6 +9,7 @@ use actix_web::dev::ServerHandle;
 use anyhow::{Context as _, bail};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, PgPool};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -17,7 +18,10 @@ use crate::config::{Config, EndpointConfig};
 use crate::http::webhooks::{Endpoint, Gateway};
 use crate::http::{AdminState, Listener, Stopping, listen_for_admin, listen_for_webhooks};
 use crate::inbox::Origin;
+use crate::inbox::activity::{Activities, FLUSH_INTERVAL};
 use crate::inbox::queue::{Limits, Queue, start_settlers};
+use crate::inbox::recorded::Readers;
+use crate::inbox::retry::Retrier;
 use crate::postgres::{self, SchemaState};
 
 /// A database that is not there at the start is waited for this long.
@@ -34,6 +38,8 @@ pub struct Running {
     stopping: Stopping,
     queue: Arc<Queue>,
     settlers: JoinSet<()>,
+    chores: JoinSet<()>,
+    stop_chores: Arc<Notify>,
     servers: JoinSet<std::io::Result<()>>,
     within: Duration,
 }
@@ -51,8 +57,22 @@ pub async fn start(config: &Config, options: &PgConnectOptions) -> anyhow::Resul
     let limits = Limits { deliveries: server.queue_max, ..Limits::default() };
     let queue = Queue::new(limits);
     let settlers = start_settlers(&queue, options, server.settlers);
+    let activities = Arc::new(activities(config));
+    let stop = Arc::new(Notify::new());
+    let mut chores = JoinSet::new();
+    chores.spawn(write_activities(pool.clone(), Arc::clone(&activities), Arc::clone(&stop)));
+    if server.retries {
+        let retrier = Retrier::new(
+            options.clone(),
+            Arc::new(readers(config)),
+            Arc::clone(&stop),
+            Arc::clone(&activities),
+        );
+        chores.spawn(retrier.run());
+    }
     let gateway = Gateway {
         endpoints,
+        activities,
         queue: Arc::clone(&queue),
         answer_within: server.answer_within,
         body_limit_bytes: server.body_limit_bytes,
@@ -77,6 +97,8 @@ pub async fn start(config: &Config, options: &PgConnectOptions) -> anyhow::Resul
         stopping,
         queue,
         settlers,
+        chores,
+        stop_chores: stop,
         servers,
         within: server.shutdown_timeout,
     })
@@ -91,6 +113,11 @@ impl Running {
             self.webhooks.stop(true).await;
             self.queue.close();
             while self.settlers.join_next().await.is_some() {}
+            // A retry that is under way is settled, and what was seen is written down.
+            while !self.chores.is_empty() {
+                self.stop_chores.notify_waiters();
+                let _ = timeout(Duration::from_millis(50), self.chores.join_next()).await;
+            }
             self.admin.stop(false).await;
             while self.servers.join_next().await.is_some() {}
         };
@@ -138,6 +165,31 @@ fn may_come_up(error: &sqlx::Error) -> bool {
     }
 }
 
+fn activities(config: &Config) -> Activities {
+    let endpoints = config.endpoints.iter().map(|endpoint| {
+        let secrets = endpoint.secrets.iter().map(|secret| secret.reference.clone());
+        (endpoint.name.clone(), endpoint.definition.name.clone(), secrets.collect())
+    });
+    Activities::new(endpoints, config.quarantine)
+}
+
+/// Writes down what is seen of the endpoints, until it is stopped and has done so once more.
+async fn write_activities(pool: PgPool, activities: Arc<Activities>, stop: Arc<Notify>) {
+    loop {
+        let stopped = tokio::select! {
+            () = tokio::time::sleep(FLUSH_INTERVAL) => false,
+            () = stop.notified() => true,
+        };
+        let written = async { activities.flush(&mut *pool.acquire().await?).await };
+        if let Err(error) = written.await {
+            tracing::warn!(%error, "what was seen of the endpoints could not be written down yet");
+        }
+        if stopped {
+            return;
+        }
+    }
+}
+
 async fn tenant(pool: &PgPool, name: &str) -> anyhow::Result<Uuid> {
     sqlx::query("insert into tenant (name) values ($1) on conflict (name) do nothing")
         .bind(name)
@@ -151,6 +203,11 @@ async fn tenant(pool: &PgPool, name: &str) -> anyhow::Result<Uuid> {
         .with_context(|| format!("cannot read tenant {name}"))
 }
 
+/// How the events of the configured endpoints are read.
+pub fn readers(config: &Config) -> Readers {
+    config.endpoints.iter().map(|endpoint| (endpoint.name.clone(), endpoint.reader())).collect()
+}
+
 fn ready(endpoint: &EndpointConfig, tenant: Uuid) -> Endpoint {
     Endpoint {
         origin: Arc::new(Origin {
@@ -159,8 +216,7 @@ fn ready(endpoint: &EndpointConfig, tenant: Uuid) -> Endpoint {
             tenant,
             gives_up_after: endpoint.definition.gives_up_after,
         }),
-        definition: Arc::clone(&endpoint.definition),
+        reader: endpoint.reader(),
         keys: endpoint.keys(),
-        accepts: endpoint.accepts.clone(),
     }
 }

@@ -1,7 +1,7 @@
 //! Applying events to loaded books, in memory.
 //!
 //! An event is all or nothing: its changes are worked out on copies of what they touch, and the copies replace
-//! the originals only when all of them succeeded. A refusal, or a panic, leaves the books as they were.
+//! the originals only when all of them succeeded, and somebody takes them in. A refusal, or a panic, leaves the books as they were.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::change::{Change, Counting, InvoiceChange, InvoiceFact, ReceiptChange, ReceiptFact, Told};
+use super::difference::Difference;
 use super::invoice::{Invoice, InvoiceEntry, Payment};
 use super::receipt::{Receipt, ReceiptEntry};
 use super::refusal::Refusal;
@@ -196,6 +197,8 @@ pub struct Message {
     pub version: i32,
     /// The change's name.
     pub event_type: &'static str,
+    /// The inbox row that told it.
+    pub inbox_id: i64,
     /// The aggregate after the change, as JSON.
     pub payload: String,
 }
@@ -212,21 +215,46 @@ impl Effects {
 impl Books {
     /// Applies an event, all of it or nothing, and adds what it did to `effects`.
     pub fn apply(&mut self, event: &BooksEvent<'_>, effects: &mut Effects) -> Result<(), Refusal> {
-        let mut draft = Draft { books: self, touched: Books::default(), effects: Effects::default() };
+        let drafted = self.draft(event)?;
+        self.take(drafted, effects);
+        Ok(())
+    }
+
+    /// Works out what an event does, all of it or nothing. The books stay as they are until it is taken in.
+    pub fn draft(&self, event: &BooksEvent<'_>) -> Result<Drafted, Refusal> {
+        let mut draft = Draft { books: self, touched: Self::default(), effects: Effects::default() };
         for change in event.changes {
             match change {
                 Change::Invoice(told) => draft.invoice(event, told, change.name())?,
                 Change::Receipt(told) => draft.receipt(event, told, change.name())?,
             }
         }
-        let Draft { touched, effects: done, .. } = draft;
+        Ok(Drafted { touched: draft.touched, effects: draft.effects })
+    }
+
+    /// Takes in what an event does, and adds it to `effects`.
+    pub fn take(&mut self, drafted: Drafted, effects: &mut Effects) {
+        let Drafted { touched, effects: done } = drafted;
         self.invoices.extend(touched.invoices);
         self.payments.extend(touched.payments);
         self.paid_by.extend(touched.paid_by);
         self.receipts.extend(touched.receipts);
         self.positions.extend(touched.positions);
         effects.append(done);
-        Ok(())
+    }
+}
+
+/// What an event does: copies of the rows that it touches, as they are after it, and rows to write.
+#[derive(Debug, Clone, Default)]
+pub struct Drafted {
+    touched: Books,
+    effects: Effects,
+}
+
+impl Drafted {
+    /// The same, row by row, against the books that it was drafted on.
+    pub fn differences(&self, books: &Books) -> Vec<Difference> {
+        Difference::all(books, &self.touched, &self.effects)
     }
 }
 
@@ -362,6 +390,7 @@ impl Draft<'_> {
             aggregate,
             version,
             event_type,
+            inbox_id: event.inbox_id,
             payload: payload.to_string(),
         });
     }

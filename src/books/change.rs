@@ -12,6 +12,14 @@ pub enum Change {
 }
 
 impl Change {
+    /// The number of the invoice or receipt that it names; `None` where only a payment is named.
+    pub fn number(&self) -> Option<&str> {
+        match self {
+            Self::Invoice(change) => change.number.as_deref(),
+            Self::Receipt(change) => Some(&change.number),
+        }
+    }
+
     /// The name of the change, as provider files and outbox messages write it.
     pub fn name(&self) -> &'static str {
         match self {

@@ -5,20 +5,23 @@
 //! outbox messages are no part of that: they tell what happened here, in the order in which it did.)
 //!
 //! Reading order: [`change`] (the facts), [`invoice`], [`receipt`], [`stock`], [`apply`] (events over loaded
-//! books), [`refusal`] (what cannot be applied, and whether time may heal it).
+//! books), [`refusal`] (what cannot be applied, and whether time may heal it), [`difference`] (what an event
+//! changes, for people).
 
 pub mod apply;
 pub mod change;
+pub mod difference;
 pub mod invoice;
 pub mod receipt;
 pub mod refusal;
 pub mod stock;
 
-pub use apply::{Books, BooksEvent, Effects, Message, Needs, PaymentKey};
+pub use apply::{Books, BooksEvent, Drafted, Effects, Message, Needs, PaymentKey};
 pub use change::{
     Change, CountedLine, Counting, DisputeStage, ExpectedLine, InvoiceChange, InvoiceFact, Money,
     ReceiptChange, ReceiptFact, Told,
 };
+pub use difference::{Difference, Figure};
 pub use invoice::{Invoice, InvoiceEntry, InvoiceEntryKind, InvoiceStatus, Payment};
 pub use receipt::{Receipt, ReceiptEntry, ReceiptLine, ReceiptStatus};
 pub use refusal::{Heals, Refusal};

@@ -32,20 +32,6 @@ pub enum Heals {
 }
 
 impl Refusal {
-    /// The stable name that stands in `webhook_inbox.error_kind`.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::InvoiceNotFound(_) => "invoice_not_found",
-            Self::PaymentNotFound(_) => "payment_not_found",
-            Self::ReceiptNotFound(_) => "receipt_not_found",
-            Self::SkuNotFound(_) => "sku_not_found",
-            Self::StockAllocated { .. } => "stock_allocated",
-            Self::CurrencyDiffers { .. } => "currency_differs",
-            Self::MoreRejectedThanReceived { .. } => "more_rejected_than_received",
-            Self::OutOfRange(_) => "out_of_range",
-        }
-    }
-
     /// Whether time may heal it.
     pub fn heals(&self) -> Heals {
         match self {

@@ -14,9 +14,10 @@ use serde_json::{Map, Value};
 use tokio::time::{timeout, timeout_at};
 
 use super::answer::Answer;
+use crate::inbox::activity::Activities;
 use crate::inbox::queue::Queue;
 use crate::inbox::{Delivery, Origin, Settled, Verdict};
-use crate::provider::{Accepts, Definition, Event, Headers, Key, Rejection, Verified, read};
+use crate::provider::{Definition, Event, Headers, Key, Reader, Rejection, Verified};
 use crate::timestamp::Timestamp;
 
 /// A body that is refused is read on for this many bytes, so that the client reads our answer and not a reset.
@@ -29,6 +30,8 @@ pub struct Gateway {
     pub endpoints: HashMap<String, Endpoint>,
     /// Where verified deliveries go.
     pub queue: Arc<Queue>,
+    /// What is seen of the endpoints.
+    pub activities: Arc<Activities>,
     /// A verdict that takes longer is not waited for.
     pub answer_within: Duration,
     /// Larger bodies are refused.
@@ -42,12 +45,10 @@ pub struct Gateway {
 pub struct Endpoint {
     /// What settling knows of it.
     pub origin: Arc<Origin>,
-    /// The provider.
-    pub definition: Arc<Definition>,
+    /// How its deliveries are read.
+    pub reader: Reader,
     /// The secrets, newest first.
     pub keys: Vec<Key>,
-    /// What it takes.
-    pub accepts: Accepts,
 }
 
 /// Anything that is not a delivery.
@@ -88,9 +89,11 @@ pub async fn receive(
         }
     };
     let now = Timestamp::from(SystemTime::now());
-    let rule = &endpoint.definition.answer;
+    let rule = &endpoint.reader.definition.answer;
     // The pure core does not panic on any input that we know of. If it does: an answer, not a dead socket.
-    let checked = catch_unwind(AssertUnwindSafe(|| endpoint.check(request.headers(), &body, now)));
+    let headers: Headers<'_> =
+        request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    let checked = catch_unwind(AssertUnwindSafe(|| endpoint.check(&headers, &body, now)));
     let checked = match checked {
         Ok(Ok(checked)) => checked,
         Ok(Err(rejection)) => {
@@ -100,6 +103,7 @@ pub async fn receive(
                 reason = %rejection,
                 "a delivery was refused"
             );
+            gateway.activities.refused(&name, &rejection, &headers, &body, now);
             return Answer::Refused(&rejection, rule).response();
         }
         Err(_panic) => {
@@ -122,6 +126,8 @@ pub async fn receive(
     match timeout(gateway.answer_within, verdict).await {
         Ok(Ok(settled)) => {
             line.write(&settled, checked.secret);
+            let event = (line.id, line.kind);
+            gateway.activities.answered(&name, checked.secret, event, &settled.verdict, now);
             Answer::Settled(&settled.verdict, rule).response()
         }
         Ok(Err(_)) | Err(_) => {
@@ -139,22 +145,20 @@ struct Checked {
 }
 
 impl Endpoint {
-    fn check(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Checked, Rejection> {
-        let lines: Headers<'_> =
-            headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-        let (verified, signed) = Verified::check(&self.definition, &self.keys, &lines, body, now)?;
-        let event = read(&self.definition, &self.accepts, &verified);
-        let headers = headers_to_keep(&lines, &self.definition);
+    fn check(&self, headers: &Headers<'_>, body: &[u8], now: Timestamp) -> Result<Checked, Rejection> {
+        let definition = &self.reader.definition;
+        let (verified, signed) = Verified::check(definition, &self.keys, headers, body, now)?;
+        let event = self.reader.read(&verified);
+        let headers = headers_to_keep(headers, definition);
         Ok(Checked { event, headers, secret: signed.secret })
     }
 }
 
-/// The headers that go into the inbox: all but those that are or carry a secret or a signature.
+/// The headers that go into the inbox: all but credentials and signatures.
 fn headers_to_keep(headers: &Headers<'_>, definition: &Definition) -> String {
-    const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
     let mut kept = Map::new();
-    for (name, value) in headers.iter() {
-        if SECRET.contains(&name) || definition.signature.headers.iter().any(|header| header == name) {
+    for (name, value) in headers.without_credentials().iter() {
+        if definition.signature.headers.iter().any(|header| header == name) {
             continue;
         }
         let value = String::from_utf8_lossy(value).into_owned();
@@ -181,7 +185,9 @@ impl Line<'_> {
     fn write(&self, settled: &Settled, secret: usize) {
         let milliseconds = self.started.elapsed().as_secs_f64() * 1000.0;
         let trouble = match &settled.verdict {
-            Verdict::Dead(trouble) | Verdict::Failed(trouble) => Some((trouble.kind, trouble.text.as_str())),
+            Verdict::Dead(trouble) | Verdict::Failed(trouble) => {
+                Some((trouble.kind.name(), trouble.text.as_str()))
+            }
             Verdict::Undecided(reason) => Some(("undecided", reason.as_str())),
             Verdict::Processed | Verdict::Ignored | Verdict::Duplicate => None,
         };

@@ -1,19 +1,30 @@
 //! The inbox: every event that a provider told of, once, with what became of it.
 //!
 //! Reading order: [`settle`] (the transaction: the only begin and commit of deliveries), [`claim`] (who may go
-//! on), [`queue`] (how deliveries become batches).
+//! on), [`queue`] (how deliveries become batches), [`trouble`] (what can go wrong), [`recorded`] (events tried
+//! again from their stored bytes), [`session`] (the connection), [`retry`] (Wharf's own retries), [`stall`] (an endpoint where all fails alike),
+//! [`activity`] (what a gateway sees, for people).
 
+pub mod activity;
 pub mod claim;
 pub mod queue;
+pub mod recorded;
+pub mod retry;
+pub mod session;
 pub mod settle;
+pub mod stall;
+pub mod trouble;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use uuid::Uuid;
 
+use crate::books::Difference;
 use crate::provider::Event;
 use crate::timestamp::Timestamp;
+
+pub use trouble::{ErrorKind, Trouble};
 
 /// One registration at one provider for one tenant, as far as settling needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,16 +78,15 @@ pub enum Verdict {
     Undecided(String),
 }
 
-/// Why an event was not applied.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// A stable name, as in `webhook_inbox.error_kind`.
-    pub kind: &'static str,
-    /// For the operator.
-    pub text: String,
-}
-
 impl Verdict {
+    /// What went wrong, if the event is dead or failed.
+    pub fn trouble(&self) -> Option<&Trouble> {
+        match self {
+            Self::Dead(trouble) | Self::Failed(trouble) => Some(trouble),
+            Self::Processed | Self::Ignored | Self::Duplicate | Self::Undecided(_) => None,
+        }
+    }
+
     /// One word, for logs and answers.
     pub fn name(&self) -> &'static str {
         match self {
@@ -99,4 +109,6 @@ pub struct Settled {
     pub attempt: i32,
     /// How many deliveries were settled in the same transaction.
     pub batch: usize,
+    /// What changes, row by row, if that was asked for.
+    pub differences: Vec<Difference>,
 }

@@ -5,30 +5,20 @@
 //! A client that hangs up takes nothing with it: the settler owns the transaction.
 
 use std::collections::{HashSet, VecDeque};
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
 
-use futures_util::FutureExt as _;
-use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-use super::settle::settle;
+use super::session::Session;
+use super::settle::Batch;
 use super::{Delivery, Settled, Verdict};
-use crate::postgres;
 
 /// A batch is no larger than this.
-const BATCH_MAX: usize = 256;
+pub(super) const BATCH_MAX: usize = 256;
 /// A batch holds no more bytes of bodies than this, one delivery excepted.
-const BATCH_BYTES_MAX: usize = 16 << 20;
-/// Connecting must not take longer: callers wait.
-const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// A settlement that takes longer has lost its connection without being told.
-const SETTLE_MAX: Duration = Duration::from_secs(12);
-
+pub(super) const BATCH_BYTES_MAX: usize = 16 << 20;
 /// What the queue holds at most.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -156,7 +146,7 @@ impl State {
 pub fn start_settlers(queue: &Arc<Queue>, options: &PgConnectOptions, count: usize) -> JoinSet<()> {
     let mut settlers = JoinSet::new();
     for _ in 0..count {
-        let settler = Settler { queue: Arc::clone(queue), options: options.clone(), connection: None };
+        let settler = Settler { queue: Arc::clone(queue), session: Session::new(options.clone()) };
         settlers.spawn(settler.run());
     }
     settlers
@@ -164,18 +154,19 @@ pub fn start_settlers(queue: &Arc<Queue>, options: &PgConnectOptions, count: usi
 
 struct Settler {
     queue: Arc<Queue>,
-    options: PgConnectOptions,
-    connection: Option<PgConnection>,
+    session: Session,
 }
 
 impl Settler {
     async fn run(mut self) {
         while let Some(jobs) = self.queue.next_batch().await {
             let deliveries: Vec<&Delivery> = jobs.iter().map(|job| &job.delivery).collect();
-            let settled = self.settle(&deliveries).await;
-            let settled = settled.unwrap_or_else(|reason| {
+            let settled = self.session.settle(Batch::Delivered(&deliveries)).await;
+            let settled = settled.unwrap_or_else(|lost| {
+                let reason = lost.to_string();
                 tracing::error!(batch = jobs.len(), reason, "a batch could not be settled");
-                let end = Settled { verdict: Verdict::Undecided(reason), attempt: 0, batch: jobs.len() };
+                let verdict = Verdict::Undecided(reason);
+                let end = Settled { verdict, attempt: 0, batch: jobs.len(), differences: Vec::new() };
                 vec![end; jobs.len()]
             });
             for (job, settled) in jobs.into_iter().zip(settled) {
@@ -184,52 +175,12 @@ impl Settler {
             }
         }
     }
-
-    /// Settles a batch. A connection that turns out to be gone is replaced once: settling again is safe at any
-    /// point, because what a lost commit may have settled is then a duplicate.
-    async fn settle(&mut self, batch: &[&Delivery]) -> Result<Vec<Settled>, String> {
-        let reused = self.connection.is_some();
-        match self.try_to_settle(batch).await {
-            Err(Lost::Connection(error)) if reused => {
-                tracing::warn!(%error, "the database connection was lost; trying a new one");
-                self.try_to_settle(batch).await
-            }
-            result => result,
-        }
-        .map_err(|lost| lost.to_string())
-    }
-
-    async fn try_to_settle(&mut self, batch: &[&Delivery]) -> Result<Vec<Settled>, Lost> {
-        // Taken out: whatever ends this function early also drops the connection, and with it the transaction.
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => timeout(CONNECT_MAX, postgres::connect(&self.options))
-                .await
-                .map_err(|_| Lost::Time)?
-                .map_err(Lost::Connection)?,
-        };
-        let settling =
-            AssertUnwindSafe(settle(&mut connection, batch, SystemTime::now().into())).catch_unwind();
-        let settled = timeout(SETTLE_MAX, settling).await.map_err(|_| Lost::Time)?;
-        let settled = settled.map_err(|_panic| Lost::Mind)?.map_err(Lost::Connection)?;
-        self.connection = Some(connection);
-        Ok(settled)
-    }
-}
-
-/// Why nothing is known of a batch.
-#[derive(Debug, thiserror::Error)]
-enum Lost {
-    #[error("the database connection failed: {0}")]
-    Connection(sqlx::Error),
-    #[error("the database did not answer in time")]
-    Time,
-    #[error("settling panicked; please report it")]
-    Mind,
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
     use crate::inbox::Origin;
     use crate::provider::{Content, Event};

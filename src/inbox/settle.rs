@@ -9,15 +9,17 @@
 //! a savepoint of its own: one poison event hurts only itself. Either way the claim, and the failure if there is
 //! one, are committed together, so that a failure always leaves a record.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use sqlx::{Executor as _, PgConnection};
 
-use super::claim::{Claim, UNREADABLE, claim};
-use super::{Delivery, Settled, Trouble, Verdict};
-use crate::books::{BooksEvent, Heals, Told};
-use crate::ledger;
-use crate::provider::Content;
+use super::claim::{Claimed, claim};
+use super::recorded::{self, Again, Readers, Stored};
+use super::{Delivery, ErrorKind, Settled, Trouble, Verdict, stall};
+use crate::books::{BooksEvent, Change, Difference, Heals, Told};
+use crate::ledger::{self, Show};
+use crate::provider::{Content, Event};
 use crate::timestamp::Timestamp;
 
 /// A failed event is dead after this many attempts, if it is old enough too.
@@ -43,232 +45,428 @@ const SHORTER_WAITS: &str = "set local lock_timeout = '300ms'";
 /// `commit` alone answers success when Postgres rolled back after an error; the query before it does not.
 const COMMIT: &str = "select 1; commit";
 
-/// Settles a batch whose keys are distinct. One entry per delivery, in order.
+/// What is settled together.
+#[derive(Debug, Clone, Copy)]
+pub enum Batch<'a> {
+    /// Deliveries, whose keys are distinct.
+    Delivered(&'a [&'a Delivery]),
+    /// Rows of the inbox, tried again.
+    Recorded {
+        /// Their ids.
+        ids: &'a [i64],
+        /// Who tries again.
+        again: Again<'a>,
+        /// How their events are read.
+        readers: &'a Readers,
+    },
+}
+
+impl<'a> Batch<'a> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Delivered(deliveries) => deliveries.len(),
+            Self::Recorded { ids, .. } => ids.len(),
+        }
+    }
+
+    /// Its events, each as a batch of its own.
+    fn singly(self) -> impl Iterator<Item = Self> {
+        (0..self.len()).map(move |at| match self {
+            Self::Delivered(deliveries) => Self::Delivered(&deliveries[at..=at]),
+            Self::Recorded { ids, again, readers } => Self::Recorded { ids: &ids[at..=at], again, readers },
+        })
+    }
+
+    async fn lock(self, connection: &mut PgConnection) -> Result<Vec<Stored>, sqlx::Error> {
+        match self {
+            Self::Delivered(_) => Ok(Vec::new()),
+            Self::Recorded { ids, again, readers } => recorded::lock(connection, ids, again, readers).await,
+        }
+    }
+
+    async fn claim<'s>(
+        self,
+        connection: &mut PgConnection,
+        stored: &'s [Stored],
+    ) -> Result<Vec<Option<Claimed<'s>>>, sqlx::Error>
+    where
+        'a: 's,
+    {
+        match self {
+            Self::Delivered(deliveries) => claim(connection, deliveries).await,
+            Self::Recorded { ids, .. } => recorded::claim(connection, ids, stored).await,
+        }
+    }
+}
+
+/// Settles a batch. One entry per event, in order.
 ///
 /// An error means that nothing is known: the connection is of no use any more, and every caller must ask for
 /// redelivery.
 pub async fn settle(
     connection: &mut PgConnection,
-    batch: &[&Delivery],
+    batch: Batch<'_>,
     now: Timestamp,
 ) -> Result<Vec<Settled>, sqlx::Error> {
-    let mut conflicts = 0;
-    loop {
-        match settle_together(connection, batch, now).await {
-            Ok(settled) => return Ok(settled),
-            Err(error) => match statement_failure(&error) {
-                None => return Err(error),
-                Some(failure) => {
-                    connection.execute("rollback").await?;
-                    if failure != StatementFailure::Conflict || conflicts == CONFLICT_RETRIES {
-                        return settle_one_by_one(connection, batch, now).await;
-                    }
-                    conflicts += 1;
-                }
-            },
-        }
-    }
-}
-
-async fn settle_together(
-    connection: &mut PgConnection,
-    batch: &[&Delivery],
-    now: Timestamp,
-) -> Result<Vec<Settled>, sqlx::Error> {
-    connection.execute(BEGIN).await?;
-    let claims = claim(connection, batch).await?;
-    let claimed: Vec<(&Delivery, Claim)> = batch
-        .iter()
-        .zip(&claims)
-        .filter_map(|(delivery, claim)| claim.map(|claim| (*delivery, claim)))
-        .collect();
-    let ends = apply(connection, &claimed, now).await?;
-    record(connection, &claimed, &ends).await?;
-    connection.execute(COMMIT).await?;
-
-    let mut ends = claimed.iter().zip(ends).map(|((_, claim), end)| (end.verdict, claim.attempt));
-    let settled = claims.iter().map(|claim| {
-        let (verdict, attempt) = match claim {
-            Some(_) => ends.next().expect("every claimed delivery has an end"),
-            None => (Verdict::Duplicate, 0),
+    for _ in 0..=CONFLICT_RETRIES {
+        let settling = async {
+            connection.execute(BEGIN).await?;
+            let settled = try_together(connection, batch, now, Show::Nothing).await?;
+            connection.execute(COMMIT).await?;
+            Ok(settled)
         };
-        Settled { verdict, attempt, batch: batch.len() }
-    });
-    Ok(settled.collect())
-}
-
-async fn settle_one_by_one(
-    connection: &mut PgConnection,
-    batch: &[&Delivery],
-    now: Timestamp,
-) -> Result<Vec<Settled>, sqlx::Error> {
-    let until = Instant::now() + ONE_BY_ONE_MAX;
-    let mut settled = Vec::with_capacity(batch.len());
-    connection.execute(BEGIN).await?;
-    connection.execute(SHORTER_WAITS).await?;
-    for delivery in batch {
-        if Instant::now() >= until {
-            let verdict = Verdict::Undecided("its batch took too long".to_owned());
-            settled.push(Settled { verdict, attempt: 0, batch: batch.len() });
-            continue;
+        match settling.await {
+            Ok(settled) => return Ok(settled),
+            Err(error) => {
+                let Some(failure) = statement_failure(&error) else { return Err(error) };
+                connection.execute("rollback").await?;
+                if failure != StatementFailure::Conflict {
+                    break;
+                }
+            }
         }
-        let (verdict, attempt) = settle_one(connection, delivery, now).await?;
-        settled.push(Settled { verdict, attempt, batch: batch.len() });
     }
+    connection.execute(BEGIN).await?;
+    let settled = try_one_by_one(connection, batch, now, Show::Nothing).await?;
     connection.execute(COMMIT).await?;
     Ok(settled)
 }
 
-async fn settle_one(
+/// The same as [`settle`], with a transaction that is rolled back: what would happen, and what would change.
+///
+/// Whatever it touches stays locked until it ends.
+#[derive(Debug)]
+pub struct Rehearsal<'c> {
+    connection: &'c mut PgConnection,
+}
+
+impl<'c> Rehearsal<'c> {
+    /// Begins. Batches that follow see what those before them would have done.
+    pub async fn begin(connection: &'c mut PgConnection) -> Result<Self, sqlx::Error> {
+        connection.execute(BEGIN).await?;
+        Ok(Self { connection })
+    }
+
+    /// Settles a batch, for show.
+    pub async fn settle(&mut self, batch: Batch<'_>, now: Timestamp) -> Result<Vec<Settled>, sqlx::Error> {
+        self.connection.execute("savepoint batch").await?;
+        match try_together(self.connection, batch, now, Show::Differences).await {
+            Ok(settled) => Ok(settled),
+            Err(error) if statement_failure(&error).is_none() => Err(error),
+            Err(_) => {
+                self.connection.execute("rollback to batch").await?;
+                try_one_by_one(self.connection, batch, now, Show::Differences).await
+            }
+        }
+    }
+
+    /// Ends. Nothing has happened.
+    pub async fn end(self) -> Result<(), sqlx::Error> {
+        self.connection.execute("rollback").await.map(drop)
+    }
+}
+
+/// All events of a batch at once. On an error the transaction, or the caller's savepoint, must be rolled back.
+async fn try_together(
     connection: &mut PgConnection,
-    delivery: &Delivery,
+    batch: Batch<'_>,
     now: Timestamp,
-) -> Result<(Verdict, i32), sqlx::Error> {
+    show: Show,
+) -> Result<Vec<Settled>, sqlx::Error> {
+    let stored = batch.lock(connection).await?;
+    let claims = batch.claim(connection, &stored).await?;
+    let claimed: Vec<Claimed<'_>> = claims.iter().flatten().copied().collect();
+    let ends = apply(connection, &claimed, now, show).await?;
+    record(connection, &claimed, &ends, batch).await?;
+    let mut ends = claimed.iter().zip(ends);
+    let settled = claims.iter().map(|claim| match claim {
+        Some(_) => {
+            let (claimed, end) = ends.next().expect("every claimed event has an end");
+            Settled {
+                verdict: end.verdict,
+                attempt: claimed.attempt,
+                batch: batch.len(),
+                differences: end.differences,
+            }
+        }
+        None => unclaimed(Verdict::Duplicate, batch),
+    });
+    Ok(settled.collect())
+}
+
+/// One event after the other, each in a savepoint of its own, so that one that fails hurts only itself.
+async fn try_one_by_one(
+    connection: &mut PgConnection,
+    batch: Batch<'_>,
+    now: Timestamp,
+    show: Show,
+) -> Result<Vec<Settled>, sqlx::Error> {
+    let until = Instant::now() + ONE_BY_ONE_MAX;
+    let mut settled = Vec::with_capacity(batch.len());
+    connection.execute(SHORTER_WAITS).await?;
+    for single in batch.singly() {
+        settled.push(if Instant::now() >= until {
+            unclaimed(Verdict::Undecided("its batch took too long".to_owned()), batch)
+        } else {
+            Settled { batch: batch.len(), ..try_one(connection, single, now, show).await? }
+        });
+    }
+    Ok(settled)
+}
+
+async fn try_one(
+    connection: &mut PgConnection,
+    single: Batch<'_>,
+    now: Timestamp,
+    show: Show,
+) -> Result<Settled, sqlx::Error> {
     connection.execute("savepoint claiming").await?;
-    let claim = match claim(connection, &[delivery]).await {
-        Ok(claims) => claims[0],
+    let (stored, locked) = match single.lock(connection).await {
+        Ok(stored) => (stored, Ok(())),
+        Err(error) => (Vec::new(), Err(error)),
+    };
+    let claims = match locked {
+        Ok(()) => single.claim(connection, &stored).await,
+        Err(error) => Err(error),
+    };
+    let claimed = match claims {
+        Ok(claims) => match claims[0] {
+            Some(claimed) => claimed,
+            None => return Ok(unclaimed(Verdict::Duplicate, single)),
+        },
         Err(error) if statement_failure(&error).is_some() => {
             connection.execute("rollback to claiming").await?;
-            return Ok((Verdict::Undecided(said(&error)), 0));
+            return Ok(unclaimed(Verdict::Undecided(said(&error)), single));
         }
         Err(error) => return Err(error),
     };
-    let Some(claim) = claim else { return Ok((Verdict::Duplicate, 0)) };
-    let claimed = [(delivery, claim)];
     connection.execute("savepoint applying").await?;
-    let end = match apply(connection, &claimed, now).await {
+    let alone = [claimed];
+    let end = match apply(connection, &alone, now, show).await {
         Ok(mut ends) => ends.remove(0),
         Err(error) => {
             let Some(failure) = statement_failure(&error) else { return Err(error) };
             connection.execute("rollback to applying").await?;
             let trouble = Trouble { kind: failure.kind(), text: shortened(said(&error)) };
             match failure {
-                StatementFailure::Own => failed(delivery, &claim, trouble, now),
+                StatementFailure::Own => failed(connection, &claimed, trouble, now).await?,
+                // It stays as it was: settled, and nobody's attempt.
+                StatementFailure::Conflict | StatementFailure::System if claimed.revived => {
+                    connection.execute("rollback to claiming").await?;
+                    return Ok(unclaimed(Verdict::Undecided(trouble.text), single));
+                }
                 StatementFailure::Conflict | StatementFailure::System => {
-                    End { verdict: Verdict::Failed(trouble), counted: false }
+                    End { verdict: Verdict::Failed(trouble), counted: false, differences: Vec::new() }
                 }
             }
         }
     };
-    record(connection, &claimed, std::slice::from_ref(&end)).await?;
+    record(connection, &alone, std::slice::from_ref(&end), single).await?;
     connection.execute("release claiming").await?;
-    Ok((end.verdict, claim.attempt))
+    Ok(Settled { verdict: end.verdict, attempt: claimed.attempt, batch: 1, differences: end.differences })
+}
+
+fn unclaimed(verdict: Verdict, batch: Batch<'_>) -> Settled {
+    Settled { verdict, attempt: 0, batch: batch.len(), differences: Vec::new() }
 }
 
 /// What became of a claimed event, and whether that was an attempt.
 struct End {
     verdict: Verdict,
     counted: bool,
+    differences: Vec<Difference>,
+}
+
+impl End {
+    fn of(verdict: Verdict) -> Self {
+        Self { verdict, counted: true, differences: Vec::new() }
+    }
 }
 
 /// Hands the changes of claimed events to the binding.
 async fn apply(
     connection: &mut PgConnection,
-    claimed: &[(&Delivery, Claim)],
+    claimed: &[Claimed<'_>],
     now: Timestamp,
+    show: Show,
 ) -> Result<Vec<End>, sqlx::Error> {
     let mut events = Vec::with_capacity(claimed.len());
-    for (delivery, claim) in claimed {
-        if let Content::Changes(changes) = &delivery.event.content {
-            events.push(BooksEvent {
-                tenant: delivery.origin.tenant,
-                inbox_id: claim.inbox_id,
-                told: Told {
-                    at: delivery.event.occurred_at,
-                    received_at: claim.first_received_at,
-                    provider: &delivery.origin.provider,
-                    endpoint: &delivery.origin.endpoint,
-                    event_id: &delivery.event.id,
-                },
-                changes,
-            });
+    for Claimed { inbox_id, first_received_at, origin, event, .. } in claimed {
+        if let Content::Changes(changes) = &event.content {
+            let told = Told {
+                at: event.occurred_at,
+                received_at: *first_received_at,
+                provider: &origin.provider,
+                endpoint: &origin.endpoint,
+                event_id: &event.id,
+            };
+            events.push(BooksEvent { tenant: origin.tenant, inbox_id: *inbox_id, told, changes });
         }
     }
-    let mut results = ledger::apply(connection, &events).await?.into_iter();
-    let mut end = |(delivery, claim): &(&Delivery, Claim)| {
-        let verdict = match &delivery.event.content {
-            Content::Ignored(_) => Verdict::Ignored,
+    let mut results = ledger::apply(connection, &events, show).await?.into_iter();
+    let mut ends = Vec::with_capacity(claimed.len());
+    for claimed in claimed {
+        ends.push(match &claimed.event.content {
+            Content::Ignored(_) => End::of(Verdict::Ignored),
             Content::Unreadable(reason) => {
-                Verdict::Dead(Trouble { kind: UNREADABLE, text: shortened(reason.clone()) })
+                let text = shortened(reason.clone());
+                End::of(Verdict::Dead(Trouble { kind: ErrorKind::Unreadable, text }))
             }
             Content::Changes(_) => match results.next().expect("every event of changes has a result") {
-                Ok(()) => Verdict::Processed,
-                Err(ledger::NotApplied::Refused(refusal)) => {
-                    let trouble = Trouble { kind: refusal.kind(), text: shortened(refusal.to_string()) };
-                    match refusal.heals() {
-                        Heals::Never => Verdict::Dead(trouble),
-                        Heals::WithTime => return failed(delivery, claim, trouble, now),
-                    }
-                }
-                Err(ledger::NotApplied::Panicked) => {
-                    let text = "applying this event panicked; please report it".to_owned();
-                    return failed(delivery, claim, Trouble { kind: "panic", text }, now);
-                }
+                Ok(differences) => End { differences, ..End::of(Verdict::Processed) },
+                Err(reason) => not_applied(connection, claimed, &reason, now).await?,
             },
-        };
-        End { verdict, counted: true }
+        });
+    }
+    Ok(ends)
+}
+
+async fn not_applied(
+    connection: &mut PgConnection,
+    claimed: &Claimed<'_>,
+    reason: &ledger::NotApplied,
+    now: Timestamp,
+) -> Result<End, sqlx::Error> {
+    let (trouble, heals) = match reason {
+        ledger::NotApplied::Refused(refusal) => {
+            (Trouble { kind: refusal.into(), text: shortened(refusal.to_string()) }, refusal.heals())
+        }
+        ledger::NotApplied::Panicked => {
+            let text = "applying this event panicked; please report it".to_owned();
+            (Trouble { kind: ErrorKind::Panic, text }, Heals::WithTime)
+        }
     };
-    Ok(claimed.iter().map(&mut end).collect())
+    match heals {
+        Heals::Never => Ok(End::of(Verdict::Dead(trouble))),
+        Heals::WithTime => failed(connection, claimed, trouble, now).await,
+    }
 }
 
-/// A failed event asks for redelivery, until it was tried often enough for long enough, or until its provider
-/// would give up at the next failure.
-fn failed(delivery: &Delivery, claim: &Claim, trouble: Trouble, now: Timestamp) -> End {
-    let old = now.seconds() - claim.first_received_at.seconds() >= AGE_MIN_SECONDS;
-    let tried = claim.attempt >= ATTEMPTS_MAX;
-    let last_chance = delivery.origin.gives_up_after.is_some_and(|limit| claim.attempt >= limit - 1);
-    let verdict =
-        if (old && tried) || last_chance { Verdict::Dead(trouble) } else { Verdict::Failed(trouble) };
-    End { verdict, counted: true }
+/// A failed event is tried again, until it was tried often enough for long enough, or until its provider would
+/// give up at the next failure. What an operator ran again without success is what it was: a dead letter.
+async fn failed(
+    connection: &mut PgConnection,
+    claimed: &Claimed<'_>,
+    trouble: Trouble,
+    now: Timestamp,
+) -> Result<End, sqlx::Error> {
+    let age = now.seconds() - claimed.first_received_at.seconds();
+    let worn_out = age >= AGE_MIN_SECONDS && claimed.attempt >= ATTEMPTS_MAX;
+    let dead = claimed.revived
+        || last_chance(connection, claimed).await?
+        || (worn_out && !stall::holds(connection, claimed, trouble.kind, age).await?);
+    Ok(End::of(if dead { Verdict::Dead(trouble) } else { Verdict::Failed(trouble) }))
 }
 
-/// Writes down what was not applied: the status, and one row per attempt.
+/// Whether the provider gives up on the endpoint after the next failed delivery. Wharf's own retries do not count:
+/// the provider knows nothing of them.
+async fn last_chance(connection: &mut PgConnection, claimed: &Claimed<'_>) -> Result<bool, sqlx::Error> {
+    let Some(limit) = claimed.origin.gives_up_after else { return Ok(false) };
+    let failed_before: i64 = sqlx::query_scalar(
+        "select count(*) from webhook_attempt where inbox_id = $1 and origin = 'delivery'",
+    )
+    .bind(claimed.inbox_id)
+    .fetch_one(connection)
+    .await?;
+    Ok(failed_before + 1 >= i64::from(limit) - 1)
+}
+
+/// Writes down what was not applied, and every attempt that was not a first delivery's.
 async fn record(
     connection: &mut PgConnection,
-    claimed: &[(&Delivery, Claim)],
+    claimed: &[Claimed<'_>],
     ends: &[End],
+    batch: Batch<'_>,
 ) -> Result<(), sqlx::Error> {
-    let mut ids = Vec::new();
-    let (mut kinds, mut texts, mut dead, mut counted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for ((_, claim), end) in claimed.iter().zip(ends) {
-        if let Verdict::Dead(trouble) | Verdict::Failed(trouble) = &end.verdict {
-            ids.push(claim.inbox_id);
-            kinds.push(trouble.kind);
-            texts.push(trouble.text.as_str());
-            dead.push(matches!(end.verdict, Verdict::Dead(_)));
-            counted.push(end.counted);
-        }
-    }
-    if ids.is_empty() {
+    record_troubles(connection, claimed, ends).await?;
+    let (origin, operator, reason) = match batch {
+        Batch::Delivered(_) => ("delivery", None, None),
+        Batch::Recorded { again, .. } => match again {
+            Again::Retry => (again.origin(), None, None),
+            Again::Reprocess { operator, reason } => (again.origin(), Some(operator), reason),
+        },
+    };
+    let is_delivery = matches!(batch, Batch::Delivered(_));
+    let attempts: Vec<_> = claimed
+        .iter()
+        .zip(ends)
+        .filter(|(_, end)| end.counted && (end.verdict.trouble().is_some() || !is_delivery))
+        .collect();
+    if attempts.is_empty() {
         return Ok(());
     }
+    let troubles = || attempts.iter().map(|(_, end)| end.verdict.trouble());
     sqlx::query(
-        "with refused as (
-           select * from unnest($1::bigint[], $2::text[], $3::text[], $4::bool[], $5::bool[])
-             as refused (id, kind, error, dead, counted)),
-         written as (
-           update webhook_inbox inbox
-           set status = case when dead then 'dead' else 'failed' end,
-               error_kind = refused.kind, last_error = refused.error,
-               attempts = inbox.attempts - case when counted then 0 else 1 end,
-               settled_at = case when dead then now() end,
-               dead_lettered_at = case when dead then now() end,
-               -- Five seconds, doubled with every attempt up to an hour, give or take half.
-               next_attempt_at = case when not dead then
-                 now() + least(5 * power(2, least(inbox.attempts, 12) - 1), 3600)
-                       * (0.5 + random()) * interval '1 second' end
-           from refused where inbox.id = refused.id)
-         insert into webhook_attempt (inbox_id, origin, outcome, error)
-         select id, 'delivery', case when dead then 'dead' else 'failed' end, error from refused where counted",
+        "insert into webhook_attempt (inbox_id, origin, operator, reason, outcome, error_kind, error)
+         select attempt.inbox_id, $1, $2, $3, attempt.outcome, attempt.error_kind, attempt.error
+         from unnest($4::bigint[], $5::text[], $6::text[], $7::text[])
+           as attempt (inbox_id, outcome, error_kind, error)",
     )
-    .bind(ids)
-    .bind(kinds)
-    .bind(texts)
-    .bind(dead)
-    .bind(counted)
+    .bind(origin)
+    .bind(operator)
+    .bind(reason)
+    .bind(attempts.iter().map(|(claimed, _)| claimed.inbox_id).collect::<Vec<_>>())
+    .bind(attempts.iter().map(|(_, end)| end.verdict.name()).collect::<Vec<_>>())
+    .bind(troubles().map(|trouble| trouble.map(|trouble| trouble.kind.name())).collect::<Vec<_>>())
+    .bind(troubles().map(|trouble| trouble.map(|trouble| trouble.text.as_str())).collect::<Vec<_>>())
     .execute(connection)
     .await?;
     Ok(())
+}
+
+async fn record_troubles(
+    connection: &mut PgConnection,
+    claimed: &[Claimed<'_>],
+    ends: &[End],
+) -> Result<(), sqlx::Error> {
+    let troubled: Vec<(&Claimed<'_>, &End, &Trouble)> = claimed
+        .iter()
+        .zip(ends)
+        .filter_map(|(claimed, end)| end.verdict.trouble().map(|trouble| (claimed, end, trouble)))
+        .collect();
+    if troubled.is_empty() {
+        return Ok(());
+    }
+    let fingerprint = |(claimed, _, trouble): &(&Claimed<'_>, &End, &Trouble)| {
+        trouble.fingerprint(&claimed.origin.endpoint, &claimed.event.kind)
+    };
+    sqlx::query(
+        "update webhook_inbox inbox
+         set status = case when dead then 'dead' else 'failed' end,
+             error_kind = refused.kind, last_error = refused.error, fingerprint = refused.fingerprint,
+             about = array(select jsonb_array_elements_text(refused.about::jsonb)),
+             attempts = inbox.attempts - case when counted then 0 else 1 end,
+             settled_at = case when dead then now() end,
+             dead_lettered_at = case when dead then now() end,
+             -- Five seconds, doubled with every attempt up to an hour, give or take half.
+             next_attempt_at = case when not dead then
+               now() + least(5 * power(2, least(inbox.attempts, 12) - 1), 3600)
+                     * (0.5 + random()) * interval '1 second' end
+         from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bool[], $7::bool[])
+           as refused (id, kind, error, fingerprint, about, dead, counted)
+         where inbox.id = refused.id",
+    )
+    .bind(troubled.iter().map(|(claimed, ..)| claimed.inbox_id).collect::<Vec<_>>())
+    .bind(troubled.iter().map(|(.., trouble)| trouble.kind.name()).collect::<Vec<_>>())
+    .bind(troubled.iter().map(|(.., trouble)| trouble.text.as_str()).collect::<Vec<_>>())
+    .bind(troubled.iter().map(fingerprint).collect::<Vec<_>>())
+    .bind(troubled.iter().map(|(claimed, ..)| about(claimed.event)).collect::<Vec<_>>())
+    .bind(troubled.iter().map(|(_, end, _)| matches!(end.verdict, Verdict::Dead(_))).collect::<Vec<_>>())
+    .bind(troubled.iter().map(|(_, end, _)| end.counted).collect::<Vec<_>>())
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The numbers of the invoices and receipts that an event names, as a JSON array (an array of arrays must be a
+/// rectangle in Postgres).
+fn about(event: &Event) -> String {
+    let changes = match &event.content {
+        Content::Changes(changes) => changes.as_slice(),
+        Content::Ignored(_) | Content::Unreadable(_) => &[],
+    };
+    let numbers: BTreeSet<&str> = changes.iter().filter_map(Change::number).collect();
+    serde_json::Value::from_iter(numbers).to_string()
 }
 
 /// The database's own words.
@@ -296,11 +494,11 @@ enum StatementFailure {
 }
 
 impl StatementFailure {
-    fn kind(self) -> &'static str {
+    fn kind(self) -> ErrorKind {
         match self {
-            Self::Own => "database",
-            Self::Conflict => "conflict",
-            Self::System => "database_busy",
+            Self::Own => ErrorKind::Database,
+            Self::Conflict => ErrorKind::Conflict,
+            Self::System => ErrorKind::DatabaseBusy,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use sqlx::PgConnection;
 
-use crate::books::{BooksEvent, Effects, Needs, Refusal};
+use crate::books::{BooksEvent, Difference, Effects, Needs, Refusal};
 
 /// Why an event was not applied. The books are as if it had not been there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +23,24 @@ pub enum NotApplied {
     Panicked,
 }
 
-/// Applies events in the caller's transaction. One result per event, in order.
+/// Whether somebody wants to see what changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Show {
+    /// Nobody.
+    Nothing,
+    /// Row by row.
+    Differences,
+}
+
+/// Applies events in the caller's transaction. One result per event, in order: what it changed, if that is to
+/// be shown.
 ///
 /// An error is a failed statement: the transaction, or the caller's savepoint, must be rolled back.
 pub async fn apply(
     connection: &mut PgConnection,
     events: &[BooksEvent<'_>],
-) -> Result<Vec<Result<(), NotApplied>>, sqlx::Error> {
+    show: Show,
+) -> Result<Vec<Result<Vec<Difference>, NotApplied>>, sqlx::Error> {
     if events.is_empty() {
         return Ok(Vec::new());
     }
@@ -39,9 +50,16 @@ pub async fn apply(
     let results = events
         .iter()
         .map(|event| {
-            // The books replace what an event touched only at its end: a panic leaves them whole.
-            catch_unwind(AssertUnwindSafe(|| books.apply(event, &mut effects)))
-                .map_or(Err(NotApplied::Panicked), |result| result.map_err(NotApplied::Refused))
+            // A draft touches nothing: a panic leaves the books whole.
+            let drafted = catch_unwind(AssertUnwindSafe(|| books.draft(event)))
+                .map_err(|_panic| NotApplied::Panicked)?
+                .map_err(NotApplied::Refused)?;
+            let differences = match show {
+                Show::Nothing => Vec::new(),
+                Show::Differences => drafted.differences(&books),
+            };
+            books.take(drafted, &mut effects);
+            Ok(differences)
         })
         .collect();
     store::store(connection, &loaded, &books, &effects).await?;

@@ -253,16 +253,18 @@ async fn store_messages(connection: &mut PgConnection, effects: &Effects) -> Res
         return Ok(());
     }
     sqlx::query(
-        "insert into outbox (tenant_id, aggregate_type, aggregate_id, aggregate_version, event_type, payload)
-         select tenant_id, aggregate_type, aggregate_id, version, event_type, payload::jsonb
-         from unnest($1::uuid[], $2::text[], $3::uuid[], $4::int[], $5::text[], $6::text[])
-           as new (tenant_id, aggregate_type, aggregate_id, version, event_type, payload)",
+        "insert into outbox
+           (tenant_id, aggregate_type, aggregate_id, aggregate_version, event_type, inbox_id, payload)
+         select tenant_id, aggregate_type, aggregate_id, version, event_type, inbox_id, payload::jsonb
+         from unnest($1::uuid[], $2::text[], $3::uuid[], $4::int[], $5::text[], $6::bigint[], $7::text[])
+           as new (tenant_id, aggregate_type, aggregate_id, version, event_type, inbox_id, payload)",
     )
     .bind(rows().map(|row| row.tenant).collect::<Vec<_>>())
     .bind(rows().map(|row| row.aggregate_type).collect::<Vec<_>>())
     .bind(rows().map(|row| row.aggregate).collect::<Vec<_>>())
     .bind(rows().map(|row| row.version).collect::<Vec<_>>())
     .bind(rows().map(|row| row.event_type).collect::<Vec<_>>())
+    .bind(rows().map(|row| row.inbox_id).collect::<Vec<_>>())
     .bind(rows().map(|row| row.payload.as_str()).collect::<Vec<_>>())
     .execute(connection)
     .await?;

@@ -29,6 +29,16 @@ pub fn decimals(code: &str) -> Option<u32> {
         .map(|(decimals, _)| *decimals)
 }
 
+/// An amount of minor units for people: `129.00 USD`, `500 JPY`, `1.250 KWD`.
+pub fn money(minor: i64, code: &str) -> String {
+    let decimals = decimals(code).unwrap_or(0) as usize;
+    let digits = format!("{:0width$}", minor.unsigned_abs(), width = decimals + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - decimals);
+    let sign = if minor < 0 { "-" } else { "" };
+    let point = if decimals > 0 { "." } else { "" };
+    format!("{sign}{whole}{point}{fraction} {code}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::decimals;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
@@ -71,6 +72,22 @@ pub struct Accepts {
     pub live: bool,
     /// Only this account's events, if named.
     pub account: Option<String>,
+}
+
+/// How the deliveries of an endpoint are read.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    /// The provider.
+    pub definition: Arc<Definition>,
+    /// What the endpoint takes of its events.
+    pub accepts: Accepts,
+}
+
+impl Reader {
+    /// Reads a verified delivery.
+    pub fn read(&self, delivery: &Verified<'_>) -> Event {
+        read(&self.definition, &self.accepts, delivery)
+    }
 }
 
 const ID_LENGTH_MAX: usize = 255;

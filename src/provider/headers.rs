@@ -28,6 +28,13 @@ impl<'a> Headers<'a> {
         Ok(found)
     }
 
+    /// The lines that carry no credentials: those may be written down.
+    #[must_use]
+    pub fn without_credentials(&self) -> Self {
+        const CREDENTIALS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
+        self.iter().filter(|(name, _)| !CREDENTIALS.contains(name)).collect()
+    }
+
     /// All lines, in the order received.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         self.0.iter().copied()

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use definition::Definition;
-pub use event::{Accepts, Content, Event, Verified, read};
+pub use event::{Accepts, Content, Event, Reader, Verified, read};
 pub use headers::Headers;
 pub use signature::{Key, Rejection};
 

@@ -8,8 +8,9 @@ use sqlx::types::Uuid;
 use wharf::books::{
     Books, BooksEvent, Change, CountedLine, Counting, DisputeStage, Effects, ExpectedLine, Heals, Invoice,
     InvoiceChange, InvoiceEntryKind, InvoiceFact, InvoiceStatus, Money, Payment, PaymentKey, Position,
-    Receipt, ReceiptChange, ReceiptFact, ReceiptStatus, Told,
+    Receipt, ReceiptChange, ReceiptFact, ReceiptStatus, Refusal, Told,
 };
+use wharf::inbox::ErrorKind;
 use wharf::timestamp::Timestamp;
 
 const TENANT: Uuid = Uuid::from_u128(1);
@@ -404,7 +405,7 @@ fn an_amount_that_fits_no_balance_is_refused_and_nothing_wraps_around() {
         let event =
             BooksEvent { tenant: TENANT, inbox_id: 1, told, changes: std::slice::from_ref(&facts[1].1) };
         let refusal = books.apply(&event, &mut effects).unwrap_err();
-        assert_eq!((refusal.kind(), refusal.heals()), ("out_of_range", Heals::Never));
+        assert_eq!((ErrorKind::from(&refusal), refusal.heals()), (ErrorKind::OutOfRange, Heals::Never));
         assert_eq!((state(&books), effects), (before, recorded));
     }
     // More failed than was ever given back: nothing was given back.
@@ -471,7 +472,7 @@ fn a_refused_event_leaves_the_books_untouched() {
         }),
     ];
     let event = BooksEvent { tenant: TENANT, inbox_id: 1, told, changes: &changes };
-    assert_eq!(books.apply(&event, &mut effects).unwrap_err().kind(), "sku_not_found");
+    assert_eq!(books.apply(&event, &mut effects), Err(Refusal::SkuNotFound("UNKNOWN".into())));
     assert_eq!(state(&books), before);
     assert_eq!(effects, Effects::default());
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sqlx::Executor as _;
 use wharf::books::{Change, InvoiceChange, InvoiceFact, Money};
-use wharf::inbox::settle::settle;
+use wharf::inbox::settle::{Batch, settle};
 use wharf::inbox::{Delivery, Origin, Settled, Verdict};
 use wharf::provider::{Content, Event};
 use wharf::timestamp::Timestamp;
@@ -57,7 +57,7 @@ impl Bench {
     fn settle_at(&self, batch: &[Delivery], now: Timestamp) -> Vec<Settled> {
         self.runtime.block_on(async {
             let mut connection = wharf::postgres::connect(&self.database.options).await.unwrap();
-            settle(&mut connection, &batch.iter().collect::<Vec<_>>(), now).await.unwrap()
+            settle(&mut connection, Batch::Delivered(&batch.iter().collect::<Vec<_>>()), now).await.unwrap()
         })
     }
 }
@@ -206,7 +206,9 @@ fn any_batching_of_a_history_ends_in_the_same_rows() {
                     let mut connection = wharf::postgres::connect(&bench.database.options).await.unwrap();
                     let batch: Vec<&Delivery> = distinct.iter().collect();
                     let cut = std::time::Duration::from_micros(300 * (seed as u64 + batch.len() as u64));
-                    let _ = tokio::time::timeout(cut, settle(&mut connection, &batch, now())).await;
+                    let _ =
+                        tokio::time::timeout(cut, settle(&mut connection, Batch::Delivered(&batch), now()))
+                            .await;
                 });
             }
             bench.settle(&distinct);
