@@ -9,13 +9,12 @@ where status in ('failed', 'dead');
 alter table webhook_inbox add constraint "a failed or dead event belongs to a group"
     check (status not in ('failed', 'dead') or fingerprint is not null);
 
--- Work lists. They hold the few rows that are in trouble: an event that is applied at once writes none of them.
+-- Work lists. They hold the rows that were not applied: an event that is applied at once writes none of them.
 drop index webhook_inbox_dead;
-create index webhook_inbox_trouble on webhook_inbox (id) where status in ('failed', 'dead');
-create index webhook_inbox_trouble_of_group
+create index webhook_inbox_not_applied on webhook_inbox (status, id) where status <> 'processed';
+create index webhook_inbox_trouble
     on webhook_inbox (endpoint, event_type, error_kind, fingerprint, status, id) where status in ('failed', 'dead');
 create index webhook_inbox_trouble_about on webhook_inbox using gin (about) where status in ('failed', 'dead');
-create index webhook_inbox_discarded on webhook_inbox (id) where status = 'discarded';
 -- The only one that every event pays for: the newest events of an endpoint or a type, among millions of others.
 create index webhook_inbox_of_type on webhook_inbox (endpoint, event_type, id);
 

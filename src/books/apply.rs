@@ -79,7 +79,7 @@ impl Needs {
     }
 
     fn add_invoice(&mut self, event: &BooksEvent<'_>, change: &InvoiceChange) {
-        if let Some(payment) = payment_of(&change.fact) {
+        if let Some(payment) = change.fact.payment() {
             let key = payment_key(event, payment);
             if change.number.is_none() {
                 self.unnumbered.insert(key.clone());
@@ -110,17 +110,6 @@ impl Needs {
             ReceiptFact::InTransit | ReceiptFact::Arrived | ReceiptFact::Closed | ReceiptFact::Cancelled => {}
         }
         self.receipts.insert(key);
-    }
-}
-
-fn payment_of(fact: &InvoiceFact) -> Option<&str> {
-    match fact {
-        InvoiceFact::Paid { payment, .. }
-        | InvoiceFact::PaymentFailed { payment, .. }
-        | InvoiceFact::RefundTotal { payment, .. }
-        | InvoiceFact::Refund { payment, .. }
-        | InvoiceFact::Disputed { payment, .. } => Some(payment),
-        InvoiceFact::Issued { .. } | InvoiceFact::Voided { .. } => None,
     }
 }
 
@@ -272,7 +261,7 @@ impl Draft<'_> {
         change: &InvoiceChange,
         name: &'static str,
     ) -> Result<(), Refusal> {
-        let payment = payment_of(&change.fact).map(|payment| payment_key(event, payment));
+        let payment = change.fact.payment().map(|payment| payment_key(event, payment));
         let key = self.invoice_key(event, change, payment.as_ref())?;
         let known = self.touched.invoices.get(&key).or_else(|| self.books.invoices.get(&key));
         let mut invoice = known.cloned().ok_or_else(|| Refusal::InvoiceNotFound(key.1.clone()))?;
@@ -435,7 +424,7 @@ fn invoice_payload(invoice: &Invoice, status_before: &str, fact: &InvoiceFact, t
         "amount_due": invoice.amount_due,
         "amount_paid": invoice.amount_paid,
         "amount_refunded": invoice.amount_refunded,
-        "told": { "amount": amount, "payment": payment_of(fact), "reason": reason },
+        "told": { "amount": amount, "payment": fact.payment(), "reason": reason },
         "cause": cause(told),
     })
 }

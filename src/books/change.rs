@@ -119,6 +119,20 @@ pub enum InvoiceFact {
     },
 }
 
+impl InvoiceFact {
+    /// The provider's id of the payment that it is about.
+    pub fn payment(&self) -> Option<&str> {
+        match self {
+            Self::Paid { payment, .. }
+            | Self::PaymentFailed { payment, .. }
+            | Self::RefundTotal { payment, .. }
+            | Self::Refund { payment, .. }
+            | Self::Disputed { payment, .. } => Some(payment),
+            Self::Issued { .. } | Self::Voided { .. } => None,
+        }
+    }
+}
+
 /// How far a dispute is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisputeStage {

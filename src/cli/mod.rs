@@ -1,7 +1,10 @@
 //! The command line: one enum of commands, one file each. Data goes to stdout, logs and errors to stderr.
 
 mod demo;
+mod difference;
+mod filter;
 mod fixtures;
+mod inbox;
 mod migrate;
 mod ops;
 mod providers;
@@ -53,6 +56,9 @@ enum Command {
     Sign(sign::Sign),
     /// Check one captured request offline, at the time it was sent.
     Verify(sign::Verify),
+    /// Events that came in: find them, understand them, run them again.
+    #[command(subcommand)]
+    Inbox(inbox::Inbox),
     /// Captured requests as tests.
     #[command(subcommand)]
     Fixtures(fixtures::Fixtures),
@@ -79,6 +85,18 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// What the command line names is not there: exit code 3.
+#[derive(Debug)]
+struct NotFound(String);
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotFound {}
+
 impl Usage {
     /// All problems of files in one message.
     fn of(problems: &[Problem]) -> Self {
@@ -97,6 +115,7 @@ pub fn run() -> ExitCode {
         Command::Providers(command) => command.run(),
         Command::Sign(command) => command.run(),
         Command::Verify(command) => command.run(),
+        Command::Inbox(command) => command.run(),
         Command::Fixtures(command) => command.run(),
         Command::PrivatePostgres { place, fast } => {
             let durability = if fast { Durability::Fast } else { Durability::Durable };
@@ -110,7 +129,11 @@ pub fn run() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "wharf: {error:#}");
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+            ExitCode::from(match () {
+                () if error.is::<Usage>() => 2,
+                () if error.is::<NotFound>() => 3,
+                () => 1,
+            })
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What the commands that work on a gateway's database have in common.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use comfy_table::Table;
 use comfy_table::presets::NOTHING;
+use comfy_table::{Cell, Color, Table};
 use serde_json::Value;
 use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
@@ -17,6 +17,7 @@ use crate::config::{Config, Secrets};
 use crate::gateway::check_schema;
 use crate::postgres::connect;
 use crate::postgres::private::PrivateServer;
+use crate::timestamp::Timestamp;
 
 /// A connection to the gateway's database; a private one lives as long as this.
 pub(super) struct Ops {
@@ -61,10 +62,10 @@ pub(super) struct Output {
 
 impl Output {
     /// Prints rows: tables with their headers for people.
-    pub(super) fn rows(
+    pub(super) fn rows<C: Into<Cell>>(
         self,
         header: &[&str],
-        rows: impl IntoIterator<Item = (Vec<String>, Value)>,
+        rows: impl IntoIterator<Item = (Vec<C>, Value)>,
     ) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
@@ -74,7 +75,7 @@ impl Output {
             return Ok(());
         }
         let mut table = Table::new();
-        table.load_style(NOTHING).set_header(header);
+        table.load_style(NOTHING).set_header(header.iter().copied());
         for (cells, _) in rows {
             table.add_row(cells);
         }
@@ -85,7 +86,26 @@ impl Output {
     }
 }
 
-/// Whether people look at standard output: then colours and progress are welcome.
-pub(super) fn on_a_terminal() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+/// Who does it: it stands in the event's history.
+#[derive(Debug, Args)]
+pub(super) struct Operator {
+    /// Your name.
+    #[arg(long, env = "USER", default_value = "unknown", value_name = "NAME")]
+    pub(super) operator: String,
+}
+
+/// A status, in the colour that it has on a terminal.
+pub(super) fn status_cell(status: &str) -> Cell {
+    let cell = Cell::new(status);
+    match status {
+        "processed" => cell.fg(Color::Green),
+        "failed" => cell.fg(Color::Yellow),
+        "dead" => cell.fg(Color::Red),
+        _ => cell,
+    }
+}
+
+/// A time for people: to the second.
+pub(super) fn seconds(at: Timestamp) -> String {
+    Timestamp::from_seconds(at.seconds()).unwrap_or(at).to_string()
 }

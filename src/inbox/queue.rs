@@ -16,9 +16,9 @@ use super::settle::Batch;
 use super::{Delivery, Settled, Verdict};
 
 /// A batch is no larger than this.
-pub(super) const BATCH_MAX: usize = 256;
+pub const BATCH_MAX: usize = 256;
 /// A batch holds no more bytes of bodies than this, one delivery excepted.
-pub(super) const BATCH_BYTES_MAX: usize = 16 << 20;
+pub const BATCH_BYTES_MAX: usize = 16 << 20;
 /// What the queue holds at most.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
