@@ -5,12 +5,14 @@
 //! outbox messages are no part of that: they tell what happened here, in the order in which it did.)
 //!
 //! Reading order: [`change`] (the facts), [`invoice`], [`receipt`], [`stock`], [`apply`] (events over loaded
-//! books), [`refusal`] (what cannot be applied, and whether time may heal it).
+//! books), [`refusal`] (what cannot be applied, and whether time may heal it), [`recompute`] (the books from their
+//! entries alone).
 
 pub mod apply;
 pub mod change;
 pub mod invoice;
 pub mod receipt;
+pub mod recompute;
 pub mod refusal;
 pub mod stock;
 
@@ -21,6 +23,7 @@ pub use change::{
 };
 pub use invoice::{Invoice, InvoiceEntry, InvoiceEntryKind, InvoiceStatus, Payment};
 pub use receipt::{Receipt, ReceiptEntry, ReceiptLine, ReceiptStatus};
+pub use recompute::InvoiceRecord;
 pub use refusal::{Heals, Refusal};
 pub use stock::{Movement, Position};
 

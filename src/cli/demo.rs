@@ -20,7 +20,7 @@ use crate::fixture::{Fixture, find};
 use crate::gateway::{self, Running};
 use crate::postgres::private::{Durability, PrivateServer};
 use crate::postgres::{migrate, pool};
-use crate::provider::currency;
+use crate::provider::currency::money;
 
 #[derive(Debug, Args)]
 pub(super) struct Demo {
@@ -299,14 +299,4 @@ impl std::fmt::Display for Balance {
             Self::Stock { on_hand, on_order } => write!(f, "{on_hand} on hand, {on_order} on order"),
         }
     }
-}
-
-/// `129.00 USD`, `500 JPY`, `1.250 KWD`.
-fn money(minor: i64, currency: &str) -> String {
-    let decimals = currency::decimals(currency).unwrap_or(0) as usize;
-    let digits = format!("{:0width$}", minor.unsigned_abs(), width = decimals + 1);
-    let (whole, fraction) = digits.split_at(digits.len() - decimals);
-    let sign = if minor < 0 { "-" } else { "" };
-    let point = if decimals > 0 { "." } else { "" };
-    format!("{sign}{whole}{point}{fraction} {currency}")
 }

@@ -29,9 +29,26 @@ pub fn decimals(code: &str) -> Option<u32> {
         .map(|(decimals, _)| *decimals)
 }
 
+/// An amount as people write it: `129.00 USD`, `500 JPY`, `1.250 KWD`.
+pub fn money(minor: i64, currency: &str) -> String {
+    let decimals = decimals(currency).unwrap_or(0) as usize;
+    let digits = format!("{:0width$}", minor.unsigned_abs(), width = decimals + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - decimals);
+    let sign = if minor < 0 { "-" } else { "" };
+    let point = if decimals > 0 { "." } else { "" };
+    format!("{sign}{whole}{point}{fraction} {currency}")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::decimals;
+    use super::{decimals, money};
+
+    #[test]
+    fn an_amount_is_written_with_its_currencys_decimals() {
+        let written = [(12_900, "USD"), (500, "JPY"), (1250, "KWD"), (-5, "EUR"), (i64::MIN, "JPY")];
+        let expected = ["129.00 USD", "500 JPY", "1.250 KWD", "-0.05 EUR", "-9223372036854775808 JPY"];
+        assert_eq!(written.map(|(minor, currency)| money(minor, currency)), expected);
+    }
 
     #[test]
     fn currencies_have_their_own_number_of_decimals() {
