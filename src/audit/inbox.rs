@@ -67,7 +67,7 @@ pub(super) async fn check_entries(
     let mut stream = sqlx::query_as(APPLIED_AFTER_ALL).bind(scope.tenant).fetch(connection);
     while let Some(row) = stream.try_next().await? {
         let Applied { endpoint, event_id, status, tenant_id, entry_tenant, entries } = row;
-        let what = format!("event {event_id} at {endpoint}, which {entries} entries came from");
+        let what = format!("event {event_id} at {endpoint} (entries: {entries})");
         report.compare(
             check,
             &what,

@@ -80,7 +80,7 @@ fn print_text(out: &mut impl io::Write, report: &Report) -> io::Result<()> {
         let word = if check.only_warns() { "warning" } else { "break" };
         writeln!(
             out,
-            "\n{word} in {}: {what}\n  {field} is      {stored}\n  {:width$} should be {recomputed}\n  {}",
+            "\n{word} in {}: {what}\n  {field} is        {stored}\n  {:width$} should be {recomputed}\n  {}",
             check.name(),
             "",
             check.way_out(),
