@@ -385,14 +385,20 @@ fn whatever_is_wrong_with_a_receipt_or_the_stock_is_reported() {
     // Stock from before Wharf: a break until its opening entry is there.
     let opened = "insert into sku_position (tenant_id, sku, on_hand) select id, 'OLD', 12 from tenant";
     case(opened, &[(Positions, 1)], &[(Positions, "SKU OLD of acme", "on_hand", "12", "0")]);
-    let entry = "insert into stock_entry (tenant_id, sku, on_hand_delta, reason)
-                 select tenant_id, sku, on_hand, 'opening' from sku_position where sku = 'OLD'";
-    case(&format!("{opened}; {entry}"), &[(Positions, 1)], &[]);
+    case(&format!("{opened}; {}", opening_entries()), &[(Positions, 1)], &[]);
     case(
         "update stock_entry set inbox_id = null where on_hand_delta = 3",
         &[(Inbox, -1)],
         &[(GoodsIn, sku, "moved on hand", "4", "7")],
     );
+}
+
+/// The statement of the runbook.
+fn opening_entries() -> String {
+    let runbook = fs::read_to_string(repository().join("docs/OPERATIONS.md")).unwrap();
+    let (_, from) = runbook.split_once("```sql\ninsert into stock_entry").expect("the runbook shows it");
+    let (statement, _) = from.split_once("\n```").unwrap();
+    format!("insert into stock_entry{statement}")
 }
 
 #[test]
