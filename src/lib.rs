@@ -12,8 +12,9 @@
 //! 5. [`http::answer`]: from what became of it to a status.
 //!
 //! Around it: [`config`] and [`gateway`] put it together, [`postgres`] reaches the database or runs a private one,
-//! [`fixture`], [`captured`] and [`cli`] are the commands. What always holds is listed in docs/ARCHITECTURE.md.
+//! [`audit`] works the books out again from their entries; [`fixture`], [`captured`] and [`cli`] are the commands. What always holds is listed in docs/ARCHITECTURE.md.
 
+pub mod audit;
 pub mod books;
 pub mod captured;
 pub mod cli;

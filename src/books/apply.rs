@@ -202,13 +202,6 @@ impl Effects {
 }
 
 impl Books {
-    /// Applies an event, all of it or nothing, and adds what it did to `effects`.
-    pub fn apply(&mut self, event: &BooksEvent<'_>, effects: &mut Effects) -> Result<(), Refusal> {
-        let drafted = self.draft(event)?;
-        self.take(drafted, effects);
-        Ok(())
-    }
-
     /// Works out what an event does, all of it or nothing. The books stay as they are until it is taken in.
     pub fn draft(&self, event: &BooksEvent<'_>) -> Result<Drafted, Refusal> {
         let mut draft = Draft { books: self, touched: Self::default(), effects: Effects::default() };

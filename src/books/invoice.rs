@@ -340,7 +340,7 @@ impl Invoice {
         InvoiceOutcome { entry, tell: first }
     }
 
-    fn settle_status(&mut self) {
+    pub(super) fn settle_status(&mut self) {
         let (due, paid, refunded) = (self.amount_due, self.amount_paid, self.amount_refunded);
         self.status = if paid > 0 && refunded >= paid {
             InvoiceStatus::Refunded
@@ -383,6 +383,6 @@ fn record(
     InvoiceOutcome { entry: Some(entry), tell: true }
 }
 
-fn added(sum: i64, more: i64) -> Result<i64, Refusal> {
+pub(super) fn added(sum: i64, more: i64) -> Result<i64, Refusal> {
     sum.checked_add(more).ok_or(Refusal::OutOfRange("amount"))
 }

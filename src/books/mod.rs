@@ -6,13 +6,14 @@
 //!
 //! Reading order: [`change`] (the facts), [`invoice`], [`receipt`], [`stock`], [`apply`] (events over loaded
 //! books), [`refusal`] (what cannot be applied, and whether time may heal it), [`difference`] (what an event
-//! changes, for people).
+//! changes, for people), [`recompute`] (the books from their entries alone).
 
 pub mod apply;
 pub mod change;
 pub mod difference;
 pub mod invoice;
 pub mod receipt;
+pub mod recompute;
 pub mod refusal;
 pub mod stock;
 
@@ -24,6 +25,7 @@ pub use change::{
 pub use difference::{Difference, Figure};
 pub use invoice::{Invoice, InvoiceEntry, InvoiceEntryKind, InvoiceStatus, Payment};
 pub use receipt::{Receipt, ReceiptEntry, ReceiptLine, ReceiptStatus};
+pub use recompute::InvoiceRecord;
 pub use refusal::{Heals, Refusal};
 pub use stock::{Movement, Position};
 

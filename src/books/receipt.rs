@@ -235,7 +235,7 @@ impl Receipt {
         }))
     }
 
-    fn current_status(&self) -> ReceiptStatus {
+    pub(super) fn current_status(&self) -> ReceiptStatus {
         let came = self.lines.values().any(|line| line.received > 0);
         let expects = self.lines.values().any(|line| line.expected > 0);
         let complete = expects && self.lines.values().all(|line| line.received >= line.expected);

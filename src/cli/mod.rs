@@ -1,5 +1,6 @@
 //! The command line: one enum of commands, one file each. Data goes to stdout, logs and errors to stderr.
 
+mod audit;
 mod demo;
 mod difference;
 mod filter;
@@ -47,6 +48,8 @@ enum Command {
     Serve(serve::Serve),
     /// Bring the database's schema `wharf` to this version. Safe to run twice, or from two places at once.
     Migrate(migrate::Migrate),
+    /// Work every balance out again from the append-only entries, and report what differs.
+    Audit(audit::Audit),
     /// Show the main job on the fixtures: deliver all, deliver all again, deliver all with one byte changed.
     Demo(demo::Demo),
     /// The providers that are known.
@@ -111,6 +114,7 @@ pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(command) => command.run(),
         Command::Migrate(command) => command.run(),
+        Command::Audit(command) => command.run(),
         Command::Demo(command) => command.run(),
         Command::Providers(command) => command.run(),
         Command::Sign(command) => command.run(),

@@ -129,12 +129,12 @@ fn normalised(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::ErrorKind::{Database, InvoiceNotFound, SkuNotFound};
     use super::*;
 
     #[test]
     fn what_differs_from_event_to_event_does_not_part_a_group() {
         let of = |kind, text: &str| Trouble { kind, text: text.to_owned() }.fingerprint("stripe", "paid");
-        use ErrorKind::{Database, InvoiceNotFound, SkuNotFound};
         assert_eq!(
             of(InvoiceNotFound, "invoice A is not there"),
             of(InvoiceNotFound, "invoice B is not there")

@@ -5,13 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use sqlx::PgConnection;
 use sqlx::Row as _;
 use sqlx::types::Uuid;
-use sqlx::types::time::OffsetDateTime;
 
-use crate::books::{
-    Books, Invoice, InvoiceEntry, InvoiceEntryKind, InvoiceStatus, Needs, PaymentKey, Position, Receipt,
-    ReceiptLine, ReceiptStatus, value_of,
-};
-use crate::timestamp::Timestamp;
+use super::rows;
+use crate::books::{Books, InvoiceEntryKind, Needs, PaymentKey, Position, Receipt, ReceiptLine};
 
 /// The books as far as a batch needs them, and the rows that were created to have something to lock.
 #[derive(Debug, Default)]
@@ -98,23 +94,8 @@ async fn lock_invoices(
     .fetch_all(connection)
     .await?;
     for row in rows {
-        let number: String = row.try_get("number")?;
-        let status: &str = row.try_get("status")?;
-        let invoice = Invoice {
-            id: row.try_get("id")?,
-            number: number.clone(),
-            currency: row.try_get("currency")?,
-            amount_due: row.try_get("amount_due")?,
-            amount_paid: row.try_get("amount_paid")?,
-            amount_refunded: row.try_get("amount_refunded")?,
-            status: value_of(&InvoiceStatus::ALL, status).ok_or_else(|| unknown("invoice.status", status))?,
-            paid_at: moment(&row, "paid_at")?,
-            last_payment_at: moment(&row, "last_payment_at")?,
-            issued_at: moment(&row, "issued_at")?,
-            voided_at: moment(&row, "voided_at")?,
-            version: row.try_get("version")?,
-        };
-        books.invoices.insert((row.try_get("tenant_id")?, number), invoice);
+        let invoice = rows::invoice(&row)?;
+        books.invoices.insert((row.try_get("tenant_id")?, invoice.number.clone()), invoice);
     }
     Ok(())
 }
@@ -184,15 +165,7 @@ async fn load_payments(
         let invoice_id: Uuid = row.try_get("invoice_id")?;
         // Another tenant's payment of the same id, or another invoice's that nobody here asked for.
         let Some(key) = by_id.get(&invoice_id) else { continue };
-        let kind: &str = row.try_get("kind")?;
-        let entry = InvoiceEntry {
-            kind: value_of(&InvoiceEntryKind::ALL, kind)
-                .ok_or_else(|| unknown("invoice_entry.kind", kind))?,
-            provider_ref: row.try_get("provider_ref")?,
-            payment_ref: row.try_get("payment_ref")?,
-            amount: row.try_get("amount")?,
-            occurred_at: moment(&row, "occurred_at")?,
-        };
+        let entry = rows::invoice_entry(&row)?;
         let payment = entry.payment_ref.clone().unwrap_or_default();
         let payment_key = PaymentKey { tenant: key.0, provider: row.try_get("provider")?, payment };
         if entry.kind == InvoiceEntryKind::Payment {
@@ -250,21 +223,8 @@ async fn lock_receipts(
     .fetch_all(connection)
     .await?;
     for row in rows {
-        let number: String = row.try_get("number")?;
-        let status: &str = row.try_get("status")?;
-        let receipt = Receipt {
-            id: row.try_get("id")?,
-            number: number.clone(),
-            status: value_of(&ReceiptStatus::ALL, status).ok_or_else(|| unknown("receipt.status", status))?,
-            announced_at: moment(&row, "announced_at")?,
-            in_transit_at: moment(&row, "in_transit_at")?,
-            arrived_at: moment(&row, "arrived_at")?,
-            closed_at: moment(&row, "closed_at")?,
-            cancelled_at: moment(&row, "cancelled_at")?,
-            version: row.try_get("version")?,
-            lines: std::collections::BTreeMap::new(),
-        };
-        books.receipts.insert((row.try_get("tenant_id")?, number), receipt);
+        let receipt = rows::receipt(&row)?;
+        books.receipts.insert((row.try_get("tenant_id")?, receipt.number.clone()), receipt);
     }
     Ok(())
 }
@@ -281,7 +241,7 @@ async fn load_lines(
         return Ok(());
     }
     let rows = sqlx::query(
-        "select line.id, line.receipt_id, line.sku, line.quantity_expected, line.quantity_received,
+        "select line.id as line_id, line.receipt_id, line.sku, line.quantity_expected, line.quantity_received,
                 line.quantity_rejected, line.counted_received, line.counted_rejected, line.counted_at,
                 array(select entry.notice from receipt_entry entry
                       where entry.receipt_line_id = line.id and entry.notice = any($2::text[])) as notices
@@ -295,14 +255,8 @@ async fn load_lines(
     for row in rows {
         let receipt_id: Uuid = row.try_get("receipt_id")?;
         let line = ReceiptLine {
-            id: Some(row.try_get("id")?),
-            expected: row.try_get("quantity_expected")?,
-            received: row.try_get("quantity_received")?,
-            rejected: row.try_get("quantity_rejected")?,
-            counted_received: row.try_get("counted_received")?,
-            counted_rejected: row.try_get("counted_rejected")?,
-            counted_at: moment(&row, "counted_at")?,
-            notices: row.try_get::<Vec<String>, _>("notices")?.into_iter().collect::<BTreeSet<_>>(),
+            notices: row.try_get::<Vec<String>, _>("notices")?.into_iter().collect(),
+            ..rows::receipt_line(&row)?
         };
         if let Some(receipt) = by_id.get_mut(&receipt_id) {
             receipt.lines.insert(row.try_get("sku")?, line);
@@ -342,12 +296,4 @@ async fn lock_positions(
         books.positions.insert((tenant, sku), Position { on_hand, on_order, allocated });
     }
     Ok(())
-}
-
-fn moment(row: &sqlx::postgres::PgRow, column: &str) -> Result<Option<Timestamp>, sqlx::Error> {
-    Ok(row.try_get::<Option<OffsetDateTime>, _>(column)?.map(Timestamp::from))
-}
-
-fn unknown(column: &str, value: &str) -> sqlx::Error {
-    sqlx::Error::Decode(format!("{column} holds `{value}`, which this Wharf does not know").into())
 }

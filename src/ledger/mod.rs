@@ -6,6 +6,7 @@
 //! table.
 
 mod load;
+pub(crate) mod rows;
 mod store;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

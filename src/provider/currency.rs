@@ -41,7 +41,14 @@ pub fn money(minor: i64, code: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::decimals;
+    use super::{decimals, money};
+
+    #[test]
+    fn an_amount_is_written_with_its_currencys_decimals() {
+        let written = [(12_900, "USD"), (500, "JPY"), (1250, "KWD"), (-5, "EUR"), (i64::MIN, "JPY")];
+        let expected = ["129.00 USD", "500 JPY", "1.250 KWD", "-0.05 EUR", "-9223372036854775808 JPY"];
+        assert_eq!(written.map(|(minor, currency)| money(minor, currency)), expected);
+    }
 
     #[test]
     fn currencies_have_their_own_number_of_decimals() {

@@ -6,6 +6,7 @@
 )]
 #![allow(unreachable_pub, reason = "one binary: nothing here is public")]
 
+mod audit;
 mod commands;
 mod convergence;
 mod definitions;

@@ -55,7 +55,9 @@ fn deliveries_are_begun_and_committed_in_one_file() {
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
         let begins = code
             .filter(|line| line.contains("\"begin") || line.contains("commit\"") || line.contains(".begin("));
-        if begins.count() > 0 {
+        // The audit's snapshot can write nothing, so it delivers nothing.
+        let snapshot = |line: &&str| path.ends_with("src/audit/mod.rs") && line.contains(", read only\"");
+        if begins.filter(|line| !snapshot(line)).count() > 0 {
             assert!(path.ends_with("src/inbox/settle.rs"), "{} begins or commits", path.display());
         }
     }

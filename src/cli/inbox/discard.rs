@@ -17,7 +17,7 @@ it a dead letter again.
   wharf inbox discard 4711 --reason 'test order of the agency'
 
 Exit codes: 0 all discarded, 1 some were neither failed nor dead, 2 usage, 3 no such event.")]
-pub(super) struct Discard {
+pub(in crate::cli) struct Discard {
     /// Inbox ids or event ids.
     #[arg(required = true, value_name = "ID")]
     targets: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) struct Discard {
 #[command(
     after_help = "Exit codes: 0 all are dead letters again, 1 some were not discarded, 2 usage, 3 no such event."
 )]
-pub(super) struct Undiscard {
+pub(in crate::cli) struct Undiscard {
     /// Inbox ids or event ids.
     #[arg(required = true, value_name = "ID")]
     targets: Vec<String>,

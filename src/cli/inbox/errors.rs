@@ -18,7 +18,7 @@ and times in it. A group is worked off with
   wharf inbox reprocess --error GROUP            run them again
 
 Exit codes: 0 done (also if nothing fits), 2 the command line is wrong.")]
-pub(super) struct Errors {
+pub(in crate::cli) struct Errors {
     #[command(flatten)]
     filter: FilterArgs,
     #[command(flatten)]

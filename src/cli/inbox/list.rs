@@ -19,7 +19,7 @@ use crate::inbox::select::{Entry, page};
   wharf inbox list --endpoint stripe --json | jq    for machines
 
 Exit codes: 0 done (also if nothing fits), 2 the command line is wrong.")]
-pub(super) struct List {
+pub(in crate::cli) struct List {
     #[command(flatten)]
     filter: FilterArgs,
     /// So many at most.

@@ -42,7 +42,7 @@ applied twice, whatever else runs at the same time. The configuration must be th
 are read. A dry run settles them in a transaction that is rolled back.
 
 Exit codes: 0 all applied, 1 some were not, 2 usage, 3 nothing matched.")]
-pub(super) struct Reprocess {
+pub(in crate::cli) struct Reprocess {
     /// Inbox ids or event ids.
     #[arg(value_name = "ID", conflicts_with = "all")]
     targets: Vec<String>,
@@ -213,7 +213,8 @@ impl Reprocess {
             progress.set_position(done as u64);
             progress.set_message(format!("{} not applied", tally.failures()));
             if let Some(rate) = self.rate {
-                let due = Duration::from_secs_f64(done as f64 / f64::from(rate));
+                let due =
+                    Duration::from_secs(1).saturating_mul(u32::try_from(done).unwrap_or(u32::MAX)) / rate;
                 tokio::time::sleep(due.saturating_sub(started.elapsed())).await;
             }
         }

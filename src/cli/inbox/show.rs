@@ -27,7 +27,7 @@ use crate::timestamp::Timestamp;
 
 What would change now is found out by settling the event in a transaction that is rolled back.
 Exit codes: 0 shown, 2 usage, 3 no such event.")]
-pub(super) struct Show {
+pub(in crate::cli) struct Show {
     /// An inbox id, or a provider's event id.
     #[arg(value_name = "ID")]
     target: String,
