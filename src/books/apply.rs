@@ -3,7 +3,7 @@
 //! An event is all or nothing: its changes are worked out on copies of what they touch, and the copies replace
 //! the originals only when all of them succeeded, and somebody takes them in. A refusal, or a panic, leaves the books as they were.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -130,6 +130,10 @@ pub struct Books {
     pub receipts: HashMap<Key, Receipt>,
     /// Positions by SKU.
     pub positions: HashMap<Key, Position>,
+    /// Invoices and receipts that were written so that two who create the same one meet on its row, and that no event
+    /// has created yet: for all others they are not there. Otherwise it would depend on the batch whether a payment
+    /// finds an invoice whose own event is refused.
+    pub blank: HashSet<Uuid>,
 }
 
 /// What events did: rows to write.
@@ -217,6 +221,12 @@ impl Books {
     /// Takes in what an event does, and adds it to `effects`.
     pub fn take(&mut self, drafted: Drafted, effects: &mut Effects) {
         let Drafted { touched, effects: done } = drafted;
+        for id in touched.invoices.values().map(|invoice| invoice.id) {
+            self.blank.remove(&id);
+        }
+        for id in touched.receipts.values().map(|receipt| receipt.id) {
+            self.blank.remove(&id);
+        }
         self.invoices.extend(touched.invoices);
         self.payments.extend(touched.payments);
         self.paid_by.extend(touched.paid_by);
@@ -256,8 +266,8 @@ impl Draft<'_> {
     ) -> Result<(), Refusal> {
         let payment = change.fact.payment().map(|payment| payment_key(event, payment));
         let key = self.invoice_key(event, change, payment.as_ref())?;
-        let known = self.touched.invoices.get(&key).or_else(|| self.books.invoices.get(&key));
-        let mut invoice = known.cloned().ok_or_else(|| Refusal::InvoiceNotFound(key.1.clone()))?;
+        let mut invoice =
+            self.known_invoice(&key, change).ok_or_else(|| Refusal::InvoiceNotFound(key.1.clone()))?;
         let payment = payment.map(|payment| (invoice.id, payment));
         let mut known_payment = payment
             .as_ref()
@@ -293,6 +303,19 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// The invoice as it is so far. One that is blank is there only for the fact that creates it, in its currency.
+    fn known_invoice(&self, key: &Key, change: &InvoiceChange) -> Option<Invoice> {
+        if let Some(touched) = self.touched.invoices.get(key) {
+            return Some(touched.clone());
+        }
+        let mut invoice = self.books.invoices.get(key)?.clone();
+        if self.is_blank(invoice.id) {
+            let InvoiceFact::Issued { amount } = &change.fact else { return None };
+            invoice.currency.clone_from(&amount.currency);
+        }
+        Some(invoice)
+    }
+
     fn invoice_key(
         &self,
         event: &BooksEvent<'_>,
@@ -317,7 +340,9 @@ impl Draft<'_> {
         name: &'static str,
     ) -> Result<(), Refusal> {
         let key = (event.tenant, change.number.clone());
-        let known = self.touched.receipts.get(&key).or_else(|| self.books.receipts.get(&key));
+        let creates = matches!(change.fact, ReceiptFact::Announced { .. });
+        let there = self.books.receipts.get(&key).filter(|receipt| creates || !self.is_blank(receipt.id));
+        let known = self.touched.receipts.get(&key).or(there);
         let mut receipt = known.cloned().ok_or_else(|| Refusal::ReceiptNotFound(key.1.clone()))?;
         for sku in skus_of(&change.fact) {
             self.position(&(event.tenant, sku.to_owned()))?;
@@ -350,6 +375,10 @@ impl Draft<'_> {
         }));
         self.touched.receipts.insert(key, receipt);
         Ok(())
+    }
+
+    fn is_blank(&self, id: Uuid) -> bool {
+        self.books.blank.contains(&id)
     }
 
     fn position(&self, sku: &Key) -> Result<Position, Refusal> {

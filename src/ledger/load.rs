@@ -9,32 +9,24 @@ use sqlx::types::Uuid;
 use super::rows;
 use crate::books::{Books, InvoiceEntryKind, Needs, PaymentKey, Position, Receipt, ReceiptLine};
 
-/// The books as far as a batch needs them, and the rows that were created to have something to lock.
-#[derive(Debug, Default)]
-pub(super) struct Loaded {
-    pub(super) books: Books,
-    pub(super) created_invoices: Vec<Uuid>,
-    pub(super) created_receipts: Vec<Uuid>,
-}
-
 /// Loads and locks, always in this order: invoices, receipts, SKUs, each by tenant and key.
 ///
 /// Every lookup is a lateral subquery over the keys in their order: one index lookup per key, and locks in that
 /// order, whatever the planner believes about the tables' sizes.
-pub(super) async fn load(connection: &mut PgConnection, needs: &Needs) -> Result<Loaded, sqlx::Error> {
-    let mut loaded = Loaded::default();
+pub(super) async fn load(connection: &mut PgConnection, needs: &Needs) -> Result<Books, sqlx::Error> {
+    let mut books = Books::default();
     if !needs.invoices.is_empty() || !needs.payments.is_empty() {
-        create_invoices(connection, needs, &mut loaded).await?;
-        lock_invoices(connection, needs, &mut loaded.books).await?;
-        load_payments(connection, needs, &mut loaded.books).await?;
+        create_invoices(connection, needs, &mut books).await?;
+        lock_invoices(connection, needs, &mut books).await?;
+        load_payments(connection, needs, &mut books).await?;
     }
     if !needs.receipts.is_empty() {
-        create_receipts(connection, needs, &mut loaded).await?;
-        lock_receipts(connection, needs, &mut loaded.books).await?;
-        load_lines(connection, needs, &mut loaded.books).await?;
+        create_receipts(connection, needs, &mut books).await?;
+        lock_receipts(connection, needs, &mut books).await?;
+        load_lines(connection, needs, &mut books).await?;
     }
-    lock_positions(connection, needs, &mut loaded.books).await?;
-    Ok(loaded)
+    lock_positions(connection, needs, &mut books).await?;
+    Ok(books)
 }
 
 fn columns<'a>(keys: impl IntoIterator<Item = &'a (Uuid, String)>) -> (Vec<Uuid>, Vec<&'a str>) {
@@ -44,14 +36,14 @@ fn columns<'a>(keys: impl IntoIterator<Item = &'a (Uuid, String)>) -> (Vec<Uuid>
 async fn create_invoices(
     connection: &mut PgConnection,
     needs: &Needs,
-    loaded: &mut Loaded,
+    books: &mut Books,
 ) -> Result<(), sqlx::Error> {
     if needs.new_invoices.is_empty() {
         return Ok(());
     }
     let (tenants, numbers) = columns(needs.new_invoices.keys());
     let currencies: Vec<&str> = needs.new_invoices.values().map(String::as_str).collect();
-    loaded.created_invoices = sqlx::query_scalar(
+    let created: Vec<Uuid> = sqlx::query_scalar(
         "insert into invoice (tenant_id, number, currency)
          select new.tenant_id, new.number, new.currency
          from unnest($1::uuid[], $2::text[], $3::text[]) as new (tenant_id, number, currency)
@@ -66,6 +58,7 @@ async fn create_invoices(
     .bind(currencies)
     .fetch_all(connection)
     .await?;
+    books.blank.extend(created);
     Ok(())
 }
 
@@ -179,13 +172,13 @@ async fn load_payments(
 async fn create_receipts(
     connection: &mut PgConnection,
     needs: &Needs,
-    loaded: &mut Loaded,
+    books: &mut Books,
 ) -> Result<(), sqlx::Error> {
     if needs.new_receipts.is_empty() {
         return Ok(());
     }
     let (tenants, numbers) = columns(&needs.new_receipts);
-    loaded.created_receipts = sqlx::query_scalar(
+    let created: Vec<Uuid> = sqlx::query_scalar(
         "insert into receipt (tenant_id, number)
          select new.tenant_id, new.number
          from unnest($1::uuid[], $2::text[]) as new (tenant_id, number)
@@ -199,6 +192,7 @@ async fn create_receipts(
     .bind(numbers)
     .fetch_all(connection)
     .await?;
+    books.blank.extend(created);
     Ok(())
 }
 

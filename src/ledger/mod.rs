@@ -46,7 +46,7 @@ pub async fn apply(
         return Ok(Vec::new());
     }
     let loaded = load::load(connection, &Needs::of(events)).await?;
-    let mut books = loaded.books.clone();
+    let mut books = loaded.clone();
     let mut effects = Effects::default();
     let results = events
         .iter()

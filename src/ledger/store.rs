@@ -4,29 +4,28 @@ use sqlx::PgConnection;
 use sqlx::types::Uuid;
 use sqlx::types::time::OffsetDateTime;
 
-use super::load::Loaded;
 use crate::books::{Books, Effects, Invoice, Position, Receipt, ReceiptLine};
 use crate::timestamp::Timestamp;
 
 /// Writes the difference between the books as loaded and as they are now, and the effects of the events.
 pub(super) async fn store(
     connection: &mut PgConnection,
-    loaded: &Loaded,
+    loaded: &Books,
     books: &Books,
     effects: &Effects,
 ) -> Result<(), sqlx::Error> {
-    let invoices = changed(&loaded.books.invoices, &books.invoices);
-    let receipts = changed(&loaded.books.receipts, &books.receipts);
-    let positions = changed(&loaded.books.positions, &books.positions);
+    let invoices = changed(&loaded.invoices, &books.invoices);
+    let receipts = changed(&loaded.receipts, &books.receipts);
+    let positions = changed(&loaded.positions, &books.positions);
     store_invoices(connection, &invoices).await?;
     store_invoice_entries(connection, effects).await?;
     store_receipts(connection, &receipts).await?;
-    store_lines(connection, &loaded.books, &receipts).await?;
+    store_lines(connection, loaded, &receipts).await?;
     store_receipt_entries(connection, effects).await?;
     store_positions(connection, &positions).await?;
     store_stock_entries(connection, effects).await?;
     store_messages(connection, effects).await?;
-    drop_unused(connection, loaded, books).await
+    drop_blank(connection, books).await
 }
 
 type Keyed<'a, T> = Vec<(&'a (Uuid, String), &'a T)>;
@@ -52,14 +51,14 @@ async fn store_invoices(
     let rows = || invoices.iter().map(|(_, invoice)| *invoice);
     sqlx::query(
         "update invoice
-         set amount_due = new.amount_due, amount_paid = new.amount_paid,
+         set currency = new.currency, amount_due = new.amount_due, amount_paid = new.amount_paid,
              amount_refunded = new.amount_refunded, status = new.status, paid_at = new.paid_at,
              last_payment_at = new.last_payment_at, issued_at = new.issued_at, voided_at = new.voided_at,
              version = new.version
          from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[],
-                     $7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::int[])
+                     $7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::int[], $11::text[])
            as new (id, amount_due, amount_paid, amount_refunded, status, paid_at, last_payment_at,
-                   issued_at, voided_at, version)
+                   issued_at, voided_at, version, currency)
          where invoice.id = new.id",
     )
     .bind(rows().map(|row| row.id).collect::<Vec<_>>())
@@ -72,6 +71,7 @@ async fn store_invoices(
     .bind(moments(rows().map(|row| row.issued_at)))
     .bind(moments(rows().map(|row| row.voided_at)))
     .bind(rows().map(|row| row.version).collect::<Vec<_>>())
+    .bind(rows().map(|row| row.currency.as_str()).collect::<Vec<_>>())
     .execute(connection)
     .await?;
     Ok(())
@@ -271,35 +271,18 @@ async fn store_messages(connection: &mut PgConnection, effects: &Effects) -> Res
     Ok(())
 }
 
-/// Removes the rows that were created to be locked and that no event came to use, all of theirs being refused.
-async fn drop_unused(
-    connection: &mut PgConnection,
-    loaded: &Loaded,
-    books: &Books,
-) -> Result<(), sqlx::Error> {
-    let unused_invoices: Vec<Uuid> = books
-        .invoices
-        .values()
-        .filter(|invoice| invoice.version == 0 && loaded.created_invoices.contains(&invoice.id))
-        .map(|invoice| invoice.id)
-        .collect();
-    if !unused_invoices.is_empty() {
-        sqlx::query("delete from invoice where id = any($1::uuid[])")
-            .bind(unused_invoices)
-            .execute(&mut *connection)
-            .await?;
+/// Removes the rows that were written to be locked and that no event came to use, all of theirs being refused.
+async fn drop_blank(connection: &mut PgConnection, books: &Books) -> Result<(), sqlx::Error> {
+    if books.blank.is_empty() {
+        return Ok(());
     }
-    let unused_receipts: Vec<Uuid> = books
-        .receipts
-        .values()
-        .filter(|receipt| receipt.version == 0 && loaded.created_receipts.contains(&receipt.id))
-        .map(|receipt| receipt.id)
-        .collect();
-    if !unused_receipts.is_empty() {
-        sqlx::query("delete from receipt where id = any($1::uuid[])")
-            .bind(unused_receipts)
-            .execute(connection)
-            .await?;
-    }
+    let blank: Vec<Uuid> = books.blank.iter().copied().collect();
+    sqlx::query(
+        "with invoices as (delete from invoice where id = any($1::uuid[]))
+         delete from receipt where id = any($1::uuid[])",
+    )
+    .bind(blank)
+    .execute(connection)
+    .await?;
     Ok(())
 }

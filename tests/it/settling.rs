@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sqlx::Executor as _;
-use wharf::books::{Change, InvoiceChange, InvoiceFact, Money};
+use wharf::books::{Change, ExpectedLine, InvoiceChange, InvoiceFact, Money, ReceiptChange, ReceiptFact};
 use wharf::inbox::settle::{Batch, settle};
 use wharf::inbox::{Delivery, Origin, Settled, Verdict};
 use wharf::provider::{Content, Event};
@@ -219,4 +219,30 @@ fn any_batching_of_a_history_ends_in_the_same_rows() {
         assert_eq!(state, &states[0]);
     }
     assert!(states[0].contains("INV-1|partially_refunded|5045|950"), "{}", states[0]);
+}
+
+#[test]
+fn an_event_does_not_find_what_only_a_refused_event_of_its_batch_would_have_created() {
+    let bench = Bench::new();
+    let receipt = |event: &str, fact: ReceiptFact| Delivery {
+        event: Event {
+            id: event.into(),
+            kind: "receipt".into(),
+            occurred_at: Timestamp::from_seconds(1_764_590_400),
+            content: Content::Changes(vec![Change::Receipt(ReceiptChange { number: "R-1".into(), fact })]),
+        },
+        ..bench.payment(event, "", "", 0)
+    };
+    let announced =
+        |sku: &str| ReceiptFact::Announced { lines: vec![ExpectedLine { sku: sku.into(), expected: 5 }] };
+    let batch = [receipt("evt_1", announced("UNKNOWN")), receipt("evt_2", ReceiptFact::InTransit)];
+    assert_eq!(names(&bench.settle(&batch)), ["failed", "failed"]);
+    assert_eq!(
+        bench.database.rows("select event_id, error_kind from webhook_inbox order by 1"),
+        "evt_1|sku_not_found\nevt_2|receipt_not_found"
+    );
+    assert_eq!(bench.database.rows("select count(*) from receipt"), "0");
+    let batch = [receipt("evt_3", announced("A")), receipt("evt_2", ReceiptFact::InTransit)];
+    assert_eq!(names(&bench.settle(&batch)), ["processed", "processed"]);
+    assert_eq!(bench.database.rows("select number, status, version from receipt"), "R-1|in_transit|2");
 }
