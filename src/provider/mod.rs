@@ -8,6 +8,7 @@
 pub mod currency;
 pub mod decimal;
 pub mod definition;
+pub mod diagnosis;
 pub mod event;
 pub mod headers;
 pub mod mapping;
