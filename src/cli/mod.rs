@@ -1,6 +1,7 @@
 //! The command line: one enum of commands, one file each. Data goes to stdout, logs and errors to stderr.
 
 mod demo;
+mod explain;
 mod fixtures;
 mod migrate;
 mod ops;
@@ -53,6 +54,8 @@ enum Command {
     Sign(sign::Sign),
     /// Check one captured request offline, at the time it was sent.
     Verify(sign::Verify),
+    /// Why a delivery was refused: try what may have happened to it until the signature fits.
+    Explain(explain::Explain),
     /// Captured requests as tests.
     #[command(subcommand)]
     Fixtures(fixtures::Fixtures),
@@ -97,6 +100,7 @@ pub fn run() -> ExitCode {
         Command::Providers(command) => command.run(),
         Command::Sign(command) => command.run(),
         Command::Verify(command) => command.run(),
+        Command::Explain(command) => command.run(),
         Command::Fixtures(command) => command.run(),
         Command::PrivatePostgres { place, fast } => {
             let durability = if fast { Durability::Fast } else { Durability::Durable };

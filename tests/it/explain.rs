@@ -492,9 +492,8 @@ fn one_thing_in_the_headers_and_one_in_the_body_are_found() {
 }
 
 #[test]
-fn a_large_body_ends_the_search_in_time() {
+fn a_large_body_ends_the_search_early_and_says_so() {
     let body = vec![b'\n'; 2 << 20];
-    let started = std::time::Instant::now();
     let header = format!("t={AT},v1={}", "0".repeat(64));
     let headers = Headers::from_iter([("stripe-signature", header.as_bytes())]);
     let endpoints = endpoints();
@@ -502,8 +501,186 @@ fn a_large_body_ends_the_search_in_time() {
     let others: Vec<Candidate<'_>> = endpoints[1..].iter().map(Endpoint::candidate).collect();
     let suspect = Suspect { headers: &headers, body: &body, at };
     let diagnosis = diagnose(&endpoints[0].candidate(), &others, &Catalogue::built_in(), &suspect);
-    assert!(matches!(diagnosis, Diagnosis::NoKnownCause { .. }), "{diagnosis:?}");
-    eprintln!("2 MiB: {:?}", started.elapsed());
+    assert!(matches!(diagnosis, Diagnosis::NoKnownCause { all_tried: false, .. }), "{diagnosis:?}");
+}
+
+const SECRETS: [(&str, &str); 3] = [
+    ("STRIPE_SECRET", STRIPE_SECRET),
+    ("SHOPIFY_SECRET", SHOPIFY_SECRET),
+    ("WAREHOUSE_SECRET", WAREHOUSE_SECRET),
+];
+
+/// Runs `wharf explain` in a folder with a configuration and a request, and checks that it tells no secret.
+fn explain(folder: &std::path::Path, environment: &[(&str, &str)], arguments: &[&str]) -> Ran {
+    std::fs::write(folder.join("wharf.toml"), ENDPOINTS).unwrap();
+    let environment = [&SECRETS, environment].concat();
+    let ran = wharf(folder, &environment, &[&["explain"], arguments].concat());
+    for secret in [STRIPE_SECRET, SHOPIFY_SECRET, WAREHOUSE_SECRET, "warehouse-black-box-key-1"] {
+        assert!(!ran.out.contains(secret) && !ran.err.contains(secret), "{}{}", ran.out, ran.err);
+    }
+    ran
+}
+
+const BODY_WAY_OUT: &str = "way out: find what between the sender and Wharf reads and rewrites bodies (a proxy, a \
+    function, a framework) and let it pass the bytes on untouched; or let the sender sign the bytes that it sends\n";
+
+#[test]
+fn the_command_tells_cause_secret_and_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |signature: &str, body: &str| {
+        let request =
+            format!("POST /webhooks/stripe HTTP/1.1\r\nStripe-Signature: {signature}\r\n\r\n{body}");
+        std::fs::write(folder.path().join("request.http"), request).unwrap();
+    };
+    let at = (AT + 10).to_string();
+    let run = |more: &[&str]| {
+        explain(folder.path(), &[], &[&["--request", "request.http", "--at", &at], more].concat())
+    };
+    let head = "endpoint: stripe (provider stripe)\nas of: 2025-12-01T12:00:10Z (the time given with --at)\n";
+    let good = stripe_signature(BODY.as_bytes(), AT);
+
+    write(&good, BODY);
+    let ran = run(&[]);
+    let said = "accepted: it is signed with the secret of env:STRIPE_SECRET 10 s before that time\n";
+    assert_eq!((ran.code, ran.out, ran.err), (0, format!("{head}{said}"), String::new()));
+
+    write(&good, &format!("{BODY}\n"));
+    let ran = run(&[]);
+    let said = format!(
+        "refused: no signature fits any of the endpoint's secrets\n\
+         cause: body-line-end-added: the body was signed without the line end that it came with\n\
+         fits: the secret of env:STRIPE_SECRET (endpoint stripe)\n{BODY_WAY_OUT}"
+    );
+    assert_eq!((ran.code, ran.out, ran.err), (0, format!("{head}{said}"), String::new()));
+
+    write(&good, &BODY.replace("136.0", "137.0"));
+    let ran = run(&[]);
+    let said = "refused: no signature fits any of the endpoint's secrets\nno known cause\n\
+        way out: compare the secret at the provider with yours, letter by letter; if it is right, somebody else \
+        sent this\n";
+    assert_eq!((ran.code, ran.out, ran.err), (1, format!("{head}{said}"), String::new()));
+}
+
+#[test]
+fn the_command_tells_machines_one_object_for_each_finding() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = stripe_signed(SHOPIFY_SECRET.as_bytes(), &[time().as_bytes(), b".", BODY.as_bytes()]);
+    std::fs::write(folder.path().join("request.http"), format!("stripe-signature: {header}\n\n{BODY}"))
+        .unwrap();
+    let arguments =
+        ["--request", "request.http", "--endpoint", "stripe", "--at", "2025-12-01T12:20:00Z", "--json"];
+    let ran = explain(folder.path(), &[], &arguments);
+    assert_eq!((ran.code, ran.err.as_str(), ran.out.lines().count()), (0, "", 1));
+    let object: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let names: Vec<_> =
+        object["causes"].as_array().unwrap().iter().map(|cause| cause["name"].clone()).collect();
+    assert_eq!(names, ["other-endpoints-secret", "clock-stale"]);
+    for (key, value) in [
+        ("endpoint", "stripe"),
+        ("provider", "stripe"),
+        ("at", "2025-12-01T12:20:00Z"),
+        ("clock", "the time given with --at"),
+        ("verdict", "explained"),
+        ("certainty", "proof"),
+        ("secret", "env:SHOPIFY_SECRET"),
+        ("secret_of", "shopify"),
+        ("refused", "no signature fits any of the endpoint's secrets"),
+    ] {
+        assert_eq!(object[key], value, "{key}");
+    }
+}
+
+#[test]
+fn a_fixture_is_explained_by_the_endpoint_of_its_provider() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixtures = folder.path().join("shopify");
+    std::fs::create_dir(&fixtures).unwrap();
+    let signature = hex::encode(mac(SHOPIFY_SECRET.as_bytes(), &[BODY.as_bytes()]));
+    let text = format!(
+        "about = \"x\"\norigin = \"captured\"\n[headers]\nx-shopify-hmac-sha256 = \"{signature}\"\n\
+         [expect]\nstatus = 401\noutcome = \"refused\"\n"
+    );
+    std::fs::write(fixtures.join("a.toml"), text).unwrap();
+    std::fs::write(fixtures.join("a.json"), BODY).unwrap();
+    let ran = explain(folder.path(), &[], &["--fixture", "shopify/a.toml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert!(ran.out.starts_with("endpoint: shopify (provider shopify)\nas of: "), "{}", ran.out);
+    assert!(ran.out.contains(" (now; name the time it came with --at)\nrefused: "), "{}", ran.out);
+    assert!(ran.out.contains("\ncause: signature-encoding: "), "{}", ran.out);
+    assert!(ran.out.contains("\nfits: the secret of env:SHOPIFY_SECRET (endpoint shopify)\n"), "{}", ran.out);
+}
+
+#[test]
+fn a_quarantined_delivery_is_explained_at_the_time_it_came() {
+    let database = Database::new();
+    // Until the schema has the table: what of it is read here.
+    database.execute(
+        "do $$ begin
+           if to_regclass('wharf.quarantine') is null then
+             create table wharf.quarantine (id bigint generated always as identity primary key, endpoint text not null,
+               provider text not null, reason text not null, detail text not null,
+               received_at timestamptz not null, head bytea not null, body bytea not null);
+           end if;
+         end $$",
+    );
+    let signature = stripe_signature(BODY.as_bytes(), AT);
+    let quarantine = |received_at: &str| {
+        database.execute(&format!(
+            "insert into wharf.quarantine (endpoint, provider, reason, detail, received_at, head, body)
+             values ('stripe', 'stripe', 'stale', 'x', '{received_at}', '\\x{}', '\\x{}')",
+            hex::encode(format!("stripe-signature: {signature}\n\n")),
+            hex::encode(BODY),
+        ));
+        database.rows("select max(id) from wharf.quarantine")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let run = |id: &str| explain(folder.path(), &[("DATABASE_URL", &database.url)], &["--quarantine", id]);
+    let ran = run(&quarantine("2025-12-01T12:10:00Z"));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let said = "endpoint: stripe (provider stripe)\n\
+        as of: 2025-12-01T12:10:00Z (the time it was received)\n\
+        refused: signed 600 s ago, more than the 300 s allowed\n\
+        cause: clock-stale: it was signed at 2025-12-01T12:00:00Z, 600 s before it came, and 300 s are allowed: ";
+    assert!(ran.out.starts_with(said), "{}", ran.out);
+    assert!(run(&quarantine("2025-12-01T12:00:10Z")).out.contains("\naccepted: "));
+    let ran = run("999999");
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+    assert_eq!(
+        ran.err,
+        "wharf: the quarantine holds no delivery 999999; it may have been removed for its age\n"
+    );
+}
+
+#[test]
+fn what_is_wrong_with_the_command_line_is_said_with_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.http"), "x: y\n\n{}").unwrap();
+    std::fs::write(folder.path().join("b.http"), "POST /webhooks/paypal HTTP/1.1\n\n{}").unwrap();
+    std::fs::write(folder.path().join("c.http"), "{}").unwrap();
+    for (file, said) in [
+        (
+            "none.http",
+            "the request none.http cannot be read (No such file or directory (os error 2)); name a file with \
+             --request",
+        ),
+        (
+            "a.http",
+            "a.http does not say which endpoint it came to (a line such as `POST /webhooks/stripe HTTP/1.1`); name \
+             it with --endpoint: one of stripe, shopify, warehouse",
+        ),
+        (
+            "b.http",
+            "the endpoint `paypal` is not known; name with --endpoint one of: stripe, shopify, warehouse",
+        ),
+        ("c.http", "c.http: no empty line ends the headers; the body comes after it"),
+    ] {
+        let ran = explain(folder.path(), &[], &["--request", file]);
+        assert_eq!((ran.code, ran.out.as_str(), ran.err), (2, "", format!("wharf: {said}\n")));
+    }
+    assert_eq!(explain(folder.path(), &[], &[]).code, 2);
+    assert_eq!(explain(folder.path(), &[], &["--request", "a.http", "--at", "noon"]).code, 2);
+    let help = explain(folder.path(), &[], &["--help"]);
+    assert!(help.out.contains("wharf explain --quarantine 17"), "{}", help.out);
 }
 
 proptest! {

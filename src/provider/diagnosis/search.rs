@@ -139,7 +139,8 @@ impl Search<'_> {
         let twice = EDITS.iter().flat_map(|last| {
             let once = last.undo(self.suspect.body).into_iter();
             once.flat_map(move |once| {
-                EDITS.iter().filter_map(move |first| {
+                // An edit has its price, too, also where it changes nothing.
+                EDITS.iter().take_while(|_| self.pay(self.suspect.body.len())).filter_map(move |first| {
                     let bytes = Cow::from(first.undo(&once)?);
                     Some(Version { bytes, causes: vec![first.cause(), last.cause()] })
                 })
@@ -217,7 +218,7 @@ impl Search<'_> {
     }
 
     fn edited(&self) -> impl Iterator<Item = Version<'_>> {
-        EDITS.iter().filter_map(|edit| {
+        EDITS.iter().take_while(|_| self.pay(self.suspect.body.len())).filter_map(|edit| {
             let bytes = Cow::from(edit.undo(self.suspect.body)?);
             Some(Version { bytes, causes: vec![edit.cause()] })
         })
@@ -234,10 +235,6 @@ impl Search<'_> {
             return Vec::new();
         }
         for version in versions {
-            // To rewrite it had its price, too.
-            if !self.pay(version.bytes.len()) {
-                break;
-            }
             for setting in settings {
                 let findings = self.fitting(setting, readings, &version);
                 if !findings.is_empty() {
