@@ -2,6 +2,7 @@
 //!
 //! A provider is a file (`providers/<name>.toml`), not code. Reading order: [`definition`] (the file as types),
 //! [`signature`] (VERIFY), [`event`] (READ), [`mapping`] (from a provider's fields to [`crate::books::Change`]).
+//! Beside them stands [`diagnosis`]: why a delivery was refused.
 //!
 //! Nothing in this folder knows a database, a socket, the environment or a clock; a test keeps it so.
 

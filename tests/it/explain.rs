@@ -370,6 +370,7 @@ fn a_prefix_that_is_missing_or_too_much_is_found() {
 fn other_labels_and_separators_are_found() {
     let good = stripe_signature(BODY.as_bytes(), AT);
     assert_eq!(stripe_header(&good.replace("v1=", "v0=")), "signature-label env:STRIPE");
+    assert_eq!(stripe_header(&good.replace("t=", "ts=")), "signature-label env:STRIPE");
     assert_eq!(stripe_header(&good.replace(',', ";")), "signature-label env:STRIPE");
     let mut headers = warehouse_headers();
     headers[2].1 = headers[2].1.replace("v1,", "v1a,");

@@ -3,8 +3,8 @@
 //! A finding is a proof: under its causes, the signature is that of a known secret. It lets nothing in; people read it
 //! and mend what is wrong. What cannot be proven is marked as a hint.
 //!
-//! Reading order: this file (what is asked and answered), [`search`] (the levels), and the hypotheses as data:
-//! [`setting`] (headers and scheme), [`secret`], [`body`], [`clock`]; [`hint`] is what is left when nothing fits.
+//! Reading order: this file (what is asked and answered), `search` (the levels), and the hypotheses as data:
+//! `setting` (headers and scheme), `secret`, `body`, `clock`; `hint` is what is left when nothing fits.
 
 mod body;
 mod clock;

@@ -36,7 +36,7 @@ impl<'a> Reading<'a> {
         secret: &'a NamedSecret<'a>,
         endpoint: &'a str,
     ) -> Option<Self> {
-        let bytes = rule.key.bytes(secret.text.expose_secret()).ok()?;
+        let bytes = rule.key.bytes(secret.text.expose_secret()).ok().filter(|bytes| !bytes.is_empty())?;
         Some(Self { secret, endpoint, bytes, causes: Vec::new() })
     }
 

@@ -328,21 +328,25 @@ fn other_labels(setting: &Setting) -> Vec<Setting> {
             })
             .collect(),
         Format::Pairs { separator, signature, timestamp } => {
-            let format = |separator, signature: &str| Format::Pairs {
-                separator,
-                signature: signature.to_owned(),
-                timestamp: timestamp.clone(),
-            };
-            let named = labels(*separator, '=').into_iter().filter(|label| label != signature).map(|label| {
+            let format =
+                |(separator, signature, timestamp)| Format::Pairs { separator, signature, timestamp };
+            let labels = labels(*separator, '=');
+            let named = labels.iter().filter(|label| *label != signature).map(|label| {
                 let what = format!("the signature is named `{}`, not `{signature}`", shown(label.as_bytes()));
-                try_format(what, format(*separator, &label))
+                try_format(what, format((*separator, label.clone(), timestamp.clone())))
+            });
+            let time = timestamp.iter().flat_map(|time| {
+                labels.iter().filter(move |label| *label != time).map(move |label| {
+                    let what = format!("the time is named `{}`, not `{time}`", shown(label.as_bytes()));
+                    try_format(what, format((*separator, signature.clone(), Some(label.clone()))))
+                })
             });
             let marks = [',', ';', '&', ' ', '|'].into_iter().filter(|mark| mark != separator).map(|mark| {
                 let what =
                     format!("the fields of the signature are parted by `{mark}`, not by `{separator}`");
-                try_format(what, format(mark, signature))
+                try_format(what, format((mark, signature.clone(), timestamp.clone())))
             });
-            named.chain(marks).collect()
+            named.chain(time).chain(marks).collect()
         }
     }
 }
