@@ -22,10 +22,12 @@ use crate::timestamp::Timestamp;
 #[command(
     group = ArgGroup::new("what").required(true),
     after_help = "\
-What may have happened to the request is tried: another secret, a body that was changed on the way, a header that was
-renamed, a clock that is off, another scheme. What makes the signature fit is the cause. Secrets are never printed.
+What may have happened to the request is tried: another secret, a body that was changed on the
+way, a header that was renamed, a clock that is off, another scheme. What makes the signature fit
+is the cause. A secret is never printed.
 
-Exit codes: 0 a cause was found, or it would be accepted; 1 no known cause; 2 the command line or a file is wrong.
+Exit codes: 0 a cause was found, or it would be accepted; 1 no known cause; 2 the command line or
+a file is wrong.
 
 A request as it was captured (headers, an empty line, the exact body), at the time it came:
   wharf explain --request refused.http --endpoint stripe --at 2026-03-01T10:00:00Z
