@@ -3,6 +3,7 @@
 mod audit;
 mod demo;
 mod difference;
+mod explain;
 mod filter;
 mod fixtures;
 mod inbox;
@@ -62,6 +63,8 @@ enum Command {
     /// Events that came in: find them, understand them, run them again.
     #[command(subcommand)]
     Inbox(inbox::Inbox),
+    /// Why a delivery was refused: try what may have happened to it until the signature fits.
+    Explain(explain::Explain),
     /// Captured requests as tests.
     #[command(subcommand)]
     Fixtures(fixtures::Fixtures),
@@ -120,6 +123,7 @@ pub fn run() -> ExitCode {
         Command::Sign(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Inbox(command) => command.run(),
+        Command::Explain(command) => command.run(),
         Command::Fixtures(command) => command.run(),
         Command::PrivatePostgres { place, fast } => {
             let durability = if fast { Durability::Fast } else { Durability::Durable };

@@ -2,14 +2,17 @@
 //!
 //! A provider is a file (`providers/<name>.toml`), not code. Reading order: [`definition`] (the file as types),
 //! [`signature`] (VERIFY), [`event`] (READ), [`mapping`] (from a provider's fields to [`crate::books::Change`]).
+//! Beside them stands [`diagnosis`]: why a delivery was refused.
 //!
 //! Nothing in this folder knows a database, a socket, the environment or a clock; a test keeps it so.
 
 pub mod currency;
 pub mod decimal;
 pub mod definition;
+pub mod diagnosis;
 pub mod event;
 pub mod headers;
+pub mod json;
 pub mod mapping;
 mod mapping_file;
 pub mod pointer;

@@ -141,6 +141,19 @@ pub struct KeyRule {
     pub refuse_prefixes: Vec<String>,
 }
 
+impl KeyRule {
+    /// The key's bytes, of a secret that is pasted without blanks around it.
+    pub(super) fn bytes(&self, text: &str) -> Result<Vec<u8>, KeyProblem> {
+        let text = text.strip_prefix(&self.strip_prefix).unwrap_or(text);
+        match self.decode {
+            KeyDecoding::Utf8 if self.normalize_nfkd => Ok(text.nfkd().collect::<String>().into_bytes()),
+            KeyDecoding::Utf8 => Ok(text.as_bytes().to_vec()),
+            KeyDecoding::Base64 => LENIENT_BASE64.decode(text).map_err(|_| KeyProblem::Undecodable("base64")),
+            KeyDecoding::Hex => hex::decode(text).map_err(|_| KeyProblem::Undecodable("hexadecimal")),
+        }
+    }
+}
+
 /// How the text of a secret is turned into bytes. There is no default: the same `whsec_` prefix means
 /// "the text itself" for Stripe and "base64 after the prefix" for Standard Webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -307,24 +320,21 @@ impl Key {
         if let Some(prefix) = rule.key.refuse_prefixes.iter().find(|prefix| text.starts_with(*prefix)) {
             return Err(KeyProblem::WrongKind(prefix.clone()));
         }
-        let text = text.strip_prefix(&rule.key.strip_prefix).unwrap_or(text);
-        let bytes = match rule.key.decode {
-            KeyDecoding::Utf8 if rule.key.normalize_nfkd => text.nfkd().collect::<String>().into_bytes(),
-            KeyDecoding::Utf8 => text.as_bytes().to_vec(),
-            KeyDecoding::Base64 => {
-                LENIENT_BASE64.decode(text).map_err(|_| KeyProblem::Undecodable("base64"))?
-            }
-            KeyDecoding::Hex => hex::decode(text).map_err(|_| KeyProblem::Undecodable("hexadecimal"))?,
-        };
+        let bytes = rule.key.bytes(text)?;
         if bytes.is_empty() {
             return Err(KeyProblem::Empty);
         }
+        Ok(Self::of_bytes(rule.algorithm, &bytes))
+    }
+
+    /// A key of bytes that are taken as they are: for [`Key::prepare`], and for hypotheses about a sender's key.
+    pub(super) fn of_bytes(algorithm: Algorithm, bytes: &[u8]) -> Self {
         let any_length = "HMAC takes a key of any length";
-        Ok(Self(match rule.algorithm {
-            Algorithm::HmacSha256 => Keyed::Sha256(Hmac::new_from_slice(&bytes).expect(any_length)),
-            Algorithm::HmacSha1 => Keyed::Sha1(Hmac::new_from_slice(&bytes).expect(any_length)),
-            Algorithm::HmacSha512 => Keyed::Sha512(Hmac::new_from_slice(&bytes).expect(any_length)),
-        }))
+        Self(match algorithm {
+            Algorithm::HmacSha256 => Keyed::Sha256(Hmac::new_from_slice(bytes).expect(any_length)),
+            Algorithm::HmacSha1 => Keyed::Sha1(Hmac::new_from_slice(bytes).expect(any_length)),
+            Algorithm::HmacSha512 => Keyed::Sha512(Hmac::new_from_slice(bytes).expect(any_length)),
+        })
     }
 
     fn digest<'a>(&self, parts: impl Iterator<Item = &'a [u8]>) -> Digest {
@@ -399,28 +409,54 @@ pub fn verify(
     if rule.require_body && body.is_empty() {
         return Err(Rejection::BodyEmpty);
     }
-    let value = headers
-        .first_of(&rule.headers)
-        .map_err(|_| Rejection::HeaderRepeated(rule.headers.join(" or ")))?
-        .ok_or_else(|| Rejection::SignatureMissing(rule.headers[0].clone()))?;
-    let found = rule.format.split(value)?;
-    let written_at = written_timestamp(rule, headers, found.timestamp)?;
-    let parts = signed_parts(&rule.signed, headers, body, written_at.unwrap_or_default())?;
-
-    let candidates: Vec<Vec<u8>> =
-        found.signatures.iter().filter_map(|text| rule.encoding.decode(text)).collect();
-    let secret = keys
-        .iter()
-        .position(|key| {
-            let digest = key.digest(parts.iter().copied());
-            candidates.iter().any(|candidate| candidate.as_slice().ct_eq(digest.as_slice()).into())
-        })
-        .ok_or(Rejection::SignatureWrong)?;
+    let claim = Claim::of(rule, headers, body)?;
+    let secret = keys.iter().position(|key| claim.is_signed_with(key)).ok_or(Rejection::SignatureWrong)?;
     let at = match &rule.timestamp {
-        Some(timestamp) => Some(timestamp.check(written_at, body, now)?),
+        Some(timestamp) => Some(timestamp.check(claim.written_at, body, now)?),
         None => None,
     };
     Ok(Signed { secret, at })
+}
+
+/// What a request claims by its signature, cut out of it and not yet checked.
+pub(super) struct Claim<'a> {
+    /// What is signed, in order.
+    pub(super) parts: Vec<&'a [u8]>,
+    /// The signatures as they are written.
+    pub(super) signatures: Vec<&'a [u8]>,
+    /// Those of them that could be decoded.
+    pub(super) digests: Vec<Vec<u8>>,
+    /// The time of signing as it is written, where it stands outside the body.
+    pub(super) written_at: Option<&'a [u8]>,
+}
+
+impl<'a> Claim<'a> {
+    pub(super) fn of(
+        rule: &'a SignatureRule,
+        headers: &Headers<'a>,
+        body: &'a [u8],
+    ) -> Result<Self, Rejection> {
+        let value = headers
+            .first_of(&rule.headers)
+            .map_err(|_| Rejection::HeaderRepeated(rule.headers.join(" or ")))?
+            .ok_or_else(|| Rejection::SignatureMissing(rule.headers[0].clone()))?;
+        let found = rule.format.split(value)?;
+        let written_at = written_timestamp(rule, headers, found.timestamp)?;
+        let parts = signed_parts(&rule.signed, headers, body, written_at.unwrap_or_default())?;
+        let digests = found.signatures.iter().filter_map(|text| rule.encoding.decode(text)).collect();
+        Ok(Self { parts, signatures: found.signatures, digests, written_at })
+    }
+
+    /// Whether one of the signatures is this key's.
+    pub(super) fn is_signed_with(&self, key: &Key) -> bool {
+        let digest = key.digest(self.parts.iter().copied());
+        self.digests.iter().any(|claimed| claimed.as_slice().ct_eq(digest.as_slice()).into())
+    }
+
+    /// The signature that this key would have made.
+    pub(super) fn signature_of(&self, key: &Key, encoding: Encoding) -> String {
+        encoding.encode(key.digest(self.parts.iter().copied()).as_slice())
+    }
 }
 
 /// The time of signing as it stands in the request, where it stands outside the body.
@@ -477,7 +513,13 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
 }
 
 impl TimestampRule {
-    fn check(&self, written: Option<&[u8]>, body: &[u8], now: Timestamp) -> Result<Timestamp, Rejection> {
+    /// Reads the time of signing and judges its age.
+    pub(super) fn check(
+        &self,
+        written: Option<&[u8]>,
+        body: &[u8],
+        now: Timestamp,
+    ) -> Result<Timestamp, Rejection> {
         let text = match (&self.source, written) {
             (TimestampSource::Body(pointers, slot), _) => {
                 let found = pointers.extract(body).map_err(|_| Rejection::TimestampMalformed)?;

@@ -11,6 +11,7 @@ mod commands;
 mod convergence;
 mod definitions;
 mod deliveries;
+mod explain;
 mod faults;
 mod fixtures;
 mod reading;

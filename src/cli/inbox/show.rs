@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sqlx::PgConnection;
 
 use super::{entry_json, find};
@@ -16,7 +16,7 @@ use crate::inbox::recorded::{Again, Readers, header_lines, read_again};
 use crate::inbox::select::Entry;
 use crate::inbox::settle::{Batch, Rehearsal};
 use crate::inbox::{ErrorKind, Settled};
-use crate::provider::{Accepts, Catalogue, Content, Event, Reader};
+use crate::provider::{Accepts, Catalogue, Content, Event, Reader, json};
 use crate::timestamp::Timestamp;
 
 #[derive(Debug, Args)]
@@ -228,7 +228,7 @@ impl Shown {
             .attempts
             .iter()
             .map(|attempt| {
-                json!({
+                serde_json::json!({
                     "at": Timestamp::from(attempt.at).to_string(),
                     "origin": attempt.origin,
                     "operator": attempt.operator,
@@ -239,10 +239,13 @@ impl Shown {
                 })
             })
             .collect();
-        let rows: Vec<Value> =
-            self.effects.iter().map(|effect| json!({ "table": effect.table, "row": effect.row.0 })).collect();
+        let rows: Vec<Value> = self
+            .effects
+            .iter()
+            .map(|effect| serde_json::json!({ "table": effect.table, "row": effect.row.0 }))
+            .collect();
         let would = self.rehearsed.as_ref().map(|settled| {
-            json!({
+            serde_json::json!({
                 "outcome": settled.verdict.name(),
                 "error_kind": settled.verdict.trouble().map(|trouble| trouble.kind.name()),
                 "error": settled.verdict.trouble().map(|trouble| &trouble.text),
@@ -254,7 +257,7 @@ impl Shown {
             Content::Ignored(_) | Content::Unreadable(_) => Vec::new(),
         };
         let headers: Value = serde_json::from_str(&self.request.headers).unwrap_or(Value::Null);
-        json!({
+        serde_json::json!({
             "event": entry_json(&self.entry),
             "changes": told,
             "attempts": attempts,
@@ -268,5 +271,5 @@ impl Shown {
 
 /// A JSON body laid out for people; anything else as text.
 fn pretty(body: &[u8]) -> String {
-    String::from_utf8_lossy(body).into_owned()
+    json::pretty(body).unwrap_or_else(|| String::from_utf8_lossy(body).into_owned())
 }
