@@ -15,7 +15,8 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::config::{Config, EndpointConfig};
-use crate::http::webhooks::{Endpoint, Gateway};
+use crate::endpoint::Endpoint;
+use crate::http::webhooks::Gateway;
 use crate::http::{AdminState, Listener, Stopping, listen_for_admin, listen_for_webhooks};
 use crate::inbox::Origin;
 use crate::inbox::activity::{Activities, FLUSH_INTERVAL};
@@ -48,11 +49,7 @@ pub struct Running {
 pub async fn start(config: &Config, options: &PgConnectOptions) -> anyhow::Result<Running> {
     let pool = postgres::pool(options);
     wait_for_database(&pool).await?;
-    let mut endpoints = HashMap::new();
-    for endpoint in &config.endpoints {
-        let tenant = tenant(&pool, &endpoint.tenant).await?;
-        endpoints.insert(endpoint.name.clone(), ready(endpoint, tenant));
-    }
+    let endpoints = endpoints(config, &mut *pool.acquire().await?).await?;
     let server = &config.server;
     let limits = Limits { deliveries: server.queue_max, ..Limits::default() };
     let queue = Queue::new(limits);
@@ -190,15 +187,28 @@ async fn write_activities(pool: PgPool, activities: Arc<Activities>, stop: Arc<N
     }
 }
 
-async fn tenant(pool: &PgPool, name: &str) -> anyhow::Result<Uuid> {
+/// The configured endpoints by name. Tenants that the configuration names are created.
+pub async fn endpoints(
+    config: &Config,
+    connection: &mut PgConnection,
+) -> anyhow::Result<HashMap<String, Endpoint>> {
+    let mut endpoints = HashMap::new();
+    for endpoint in &config.endpoints {
+        let tenant = tenant(connection, &endpoint.tenant).await?;
+        endpoints.insert(endpoint.name.clone(), ready(endpoint, tenant));
+    }
+    Ok(endpoints)
+}
+
+async fn tenant(connection: &mut PgConnection, name: &str) -> anyhow::Result<Uuid> {
     sqlx::query("insert into tenant (name) values ($1) on conflict (name) do nothing")
         .bind(name)
-        .execute(pool)
+        .execute(&mut *connection)
         .await
         .with_context(|| format!("cannot create tenant {name}"))?;
     sqlx::query_scalar("select id from tenant where name = $1")
         .bind(name)
-        .fetch_one(pool)
+        .fetch_one(connection)
         .await
         .with_context(|| format!("cannot read tenant {name}"))
 }

@@ -2,7 +2,7 @@
 //!
 //! One delivery, followed end to end, in reading order:
 //!
-//! 1. [`http::webhooks`]: the request comes in, is bounded, and is given to the endpoint of its path.
+//! 1. [`http::webhooks`]: the request comes in, is bounded, and is given to the [`endpoint`] of its path.
 //! 2. [`provider`]: VERIFY rebuilds the signed bytes and compares; READ takes out what the provider's file names.
 //!    Pure. Out comes an [`provider::Event`]: an id, and business facts ([`books::Change`]).
 //! 3. [`inbox::queue`]: the event waits with others while the last commit is in flight.
@@ -19,6 +19,7 @@ pub mod books;
 pub mod captured;
 pub mod cli;
 pub mod config;
+pub mod endpoint;
 pub mod fixture;
 pub mod gateway;
 pub mod http;

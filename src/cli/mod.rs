@@ -10,16 +10,19 @@ mod inbox;
 mod migrate;
 mod ops;
 mod providers;
+mod quarantine;
 mod send;
 mod serve;
 mod sign;
+mod status;
 
 use std::fmt;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::postgres::private::{Durability, keep};
 use crate::section::Problem;
@@ -31,12 +34,15 @@ use crate::section::Problem;
     version,
     max_term_width = 100,
     after_help = "\
-Exit codes: 0 done, 1 not done or a difference was found, 2 the command line or a file is wrong.
+Exit codes: 0 done, 1 not done or a difference was found, 2 the command line or a file is wrong, 3 what is named is
+not there.
 
 Start here:
   wharf demo                                   see it work, with a database of its own
   wharf serve --config wharf.toml              receive webhooks
-  wharf providers list                         what it understands"
+  wharf providers list                         what it understands
+  wharf status                                 how it stands
+  wharf inbox errors                           what was not applied, and why"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -65,9 +71,19 @@ enum Command {
     Inbox(inbox::Inbox),
     /// Why a delivery was refused: try what may have happened to it until the signature fits.
     Explain(explain::Explain),
+    /// Deliveries that were refused for their signature and kept.
+    #[command(subcommand)]
+    Quarantine(quarantine::Quarantine),
+    /// How it stands: endpoints, secrets, what failed, what was refused.
+    Status(status::Status),
     /// Captured requests as tests.
     #[command(subcommand)]
     Fixtures(fixtures::Fixtures),
+    /// Print the completions for a shell: `wharf completions bash > /etc/bash_completion.d/wharf`.
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
     /// Keep a private Postgres until standard input ends. Wharf starts this itself.
     #[command(hide = true)]
     PrivatePostgres {
@@ -124,6 +140,12 @@ pub fn run() -> ExitCode {
         Command::Verify(command) => command.run(),
         Command::Inbox(command) => command.run(),
         Command::Explain(command) => command.run(),
+        Command::Quarantine(command) => command.run(),
+        Command::Status(command) => command.run(),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "wharf", &mut std::io::stdout());
+            Ok(true)
+        }
         Command::Fixtures(command) => command.run(),
         Command::PrivatePostgres { place, fast } => {
             let durability = if fast { Durability::Fast } else { Durability::Durable };

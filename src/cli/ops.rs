@@ -9,7 +9,6 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, Color, Table};
 use serde_json::Value;
 use sqlx::PgConnection;
-use sqlx::postgres::PgConnectOptions;
 
 use super::Usage;
 use super::serve::{PRIVATE_PLACE, database};
@@ -22,7 +21,6 @@ use crate::timestamp::Timestamp;
 /// A connection to the gateway's database; a private one lives as long as this.
 pub(super) struct Ops {
     pub(super) connection: PgConnection,
-    pub(super) options: PgConnectOptions,
     _private: Option<PrivateServer>,
 }
 
@@ -34,7 +32,7 @@ impl Ops {
             .await
             .context("the database cannot be reached; check DATABASE_URL and the server")?;
         check_schema(&mut connection).await?;
-        Ok(Self { connection, options, _private: private })
+        Ok(Self { connection, _private: private })
     }
 }
 

@@ -10,14 +10,14 @@ use actix_web::http::header::{CONTENT_ENCODING, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
-use serde_json::{Map, Value};
 use tokio::time::{timeout, timeout_at};
 
 use super::answer::Answer;
+use crate::endpoint::Endpoint;
 use crate::inbox::activity::Activities;
 use crate::inbox::queue::Queue;
-use crate::inbox::{Delivery, Origin, Settled, Verdict};
-use crate::provider::{Definition, Event, Headers, Key, Reader, Rejection, Verified};
+use crate::inbox::{Settled, Verdict};
+use crate::provider::Headers;
 use crate::timestamp::Timestamp;
 
 /// A body that is refused is read on for this many bytes, so that the client reads our answer and not a reset.
@@ -38,17 +38,6 @@ pub struct Gateway {
     pub body_limit_bytes: usize,
     /// A body must be there within this time.
     pub body_timeout: Duration,
-}
-
-/// One registration at one provider.
-#[derive(Debug)]
-pub struct Endpoint {
-    /// What settling knows of it.
-    pub origin: Arc<Origin>,
-    /// How its deliveries are read.
-    pub reader: Reader,
-    /// The secrets, newest first.
-    pub keys: Vec<Key>,
 }
 
 /// Anything that is not a delivery.
@@ -93,9 +82,9 @@ pub async fn receive(
     // The pure core does not panic on any input that we know of. If it does: an answer, not a dead socket.
     let headers: Headers<'_> =
         request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-    let checked = catch_unwind(AssertUnwindSafe(|| endpoint.check(&headers, &body, now)));
-    let checked = match checked {
-        Ok(Ok(checked)) => checked,
+    let accepted = catch_unwind(AssertUnwindSafe(|| endpoint.accept(&headers, &body, now)));
+    let (delivery, secret) = match accepted {
+        Ok(Ok(accepted)) => accepted,
         Ok(Err(rejection)) => {
             tracing::warn!(
                 endpoint = name.as_str(),
@@ -111,23 +100,17 @@ pub async fn receive(
             return Answer::Panicked.response();
         }
     };
-    let line = Line { endpoint, started, id: checked.event.id.clone(), kind: checked.event.kind.clone() };
-    let delivery = Delivery {
-        origin: Arc::clone(&endpoint.origin),
-        event: checked.event,
-        headers: checked.headers,
-        body,
-        received_at: now,
-    };
+    let event = &delivery.event;
+    let line = Line { endpoint, started, id: event.id.clone(), kind: event.kind.clone() };
     let Ok(verdict) = gateway.queue.put(delivery) else {
         line.write_unsettled("the queue is full or closed");
         return Answer::Overloaded.response();
     };
     match timeout(gateway.answer_within, verdict).await {
         Ok(Ok(settled)) => {
-            line.write(&settled, checked.secret);
+            line.write(&settled, secret);
             let event = (line.id, line.kind);
-            gateway.activities.answered(&name, checked.secret, event, &settled.verdict, now);
+            gateway.activities.answered(&name, secret, event, &settled.verdict, now);
             Answer::Settled(&settled.verdict, rule).response()
         }
         Ok(Err(_)) | Err(_) => {
@@ -135,42 +118,6 @@ pub async fn receive(
             Answer::StillSettling.response()
         }
     }
-}
-
-/// A delivery that passed VERIFY and READ.
-struct Checked {
-    event: Event,
-    headers: String,
-    secret: usize,
-}
-
-impl Endpoint {
-    fn check(&self, headers: &Headers<'_>, body: &[u8], now: Timestamp) -> Result<Checked, Rejection> {
-        let definition = &self.reader.definition;
-        let (verified, signed) = Verified::check(definition, &self.keys, headers, body, now)?;
-        let event = self.reader.read(&verified);
-        let headers = headers_to_keep(headers, definition);
-        Ok(Checked { event, headers, secret: signed.secret })
-    }
-}
-
-/// The headers that go into the inbox: all but credentials and signatures.
-fn headers_to_keep(headers: &Headers<'_>, definition: &Definition) -> String {
-    let mut kept = Map::new();
-    for (name, value) in headers.without_credentials().iter() {
-        if definition.signature.headers.iter().any(|header| header == name) {
-            continue;
-        }
-        let value = String::from_utf8_lossy(value).into_owned();
-        match kept.get_mut(name) {
-            Some(Value::Array(values)) => values.push(value.into()),
-            Some(first) => *first = Value::Array(vec![first.take(), value.into()]),
-            None => {
-                kept.insert(name.to_owned(), value.into());
-            }
-        }
-    }
-    Value::Object(kept).to_string()
 }
 
 /// The one log line of a delivery. Never a body, never a secret.

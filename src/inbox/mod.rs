@@ -3,11 +3,14 @@
 //! Reading order: [`settle`] (the transaction: the only begin and commit of deliveries), [`claim`] (who may go
 //! on), [`queue`] (how deliveries become batches), [`trouble`] (what can go wrong), [`recorded`] (events tried
 //! again from their stored bytes), [`session`] (the connection), [`retry`] (Wharf's own retries), [`stall`] (an endpoint where all fails alike),
-//! [`activity`] (what a gateway sees, for people), [`select`] (finding events), [`history`] (all that is known of one).
+//! [`activity`] (what a gateway sees, for people), [`select`] (finding events), [`history`] (all that is known of one),
+//! [`quarantine`] (refused deliveries that were kept), [`overview`] (how it stands).
 
 pub mod activity;
 pub mod claim;
 pub mod history;
+pub mod overview;
+pub mod quarantine;
 pub mod queue;
 pub mod recorded;
 pub mod retry;
