@@ -1,12 +1,12 @@
 //! What the commands that work on a gateway's database have in common.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
 use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, Color, Table};
+use comfy_table::{Cell, Color, ContentArrangement, Table};
 use serde_json::Value;
 use sqlx::PgConnection;
 
@@ -72,16 +72,31 @@ impl Output {
             }
             return Ok(());
         }
-        let mut table = Table::new();
-        table.load_style(NOTHING).set_header(header.iter().copied());
-        for (cells, _) in rows {
-            table.add_row(cells);
-        }
-        for line in table.to_string().lines() {
-            writeln!(out, "{}", line.trim_end())?;
-        }
-        Ok(())
+        write_table(&mut out, header, rows.into_iter().map(|(cells, _)| cells))
     }
+}
+
+/// A table without lines. On a terminal it fits the width, with colours; elsewhere every row is one line.
+pub(super) fn write_table<C: Into<Cell>>(
+    out: &mut impl io::Write,
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<C>>,
+) -> io::Result<()> {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(header.iter().copied());
+    if io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
+    for cells in rows {
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    for line in table.to_string().lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
 }
 
 /// Who does it: it stands in the event's history.

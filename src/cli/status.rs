@@ -3,12 +3,11 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, Color, Table};
+use comfy_table::{Cell, Color};
 use serde_json::{Value, json};
 use sqlx::types::time::OffsetDateTime;
 
-use super::ops::{Ops, Output, seconds};
+use super::ops::{Ops, Output, seconds, write_table};
 use super::runtime;
 use crate::inbox::overview::{EndpointOverview, MatchedSecret, Refusals, endpoints, refusals, secrets};
 use crate::inbox::stall::{self, Stall};
@@ -64,8 +63,7 @@ impl Overview {
         if self.endpoints.is_empty() {
             return writeln!(out, "nothing has come in yet");
         }
-        let mut table = Table::new();
-        table.load_style(NOTHING).set_header([
+        let header = [
             "endpoint",
             "provider",
             "last verified",
@@ -76,13 +74,8 @@ impl Overview {
             "dead",
             "discarded",
             "quarantined",
-        ]);
-        for endpoint in &self.endpoints {
-            table.add_row(cells(endpoint));
-        }
-        for line in table.to_string().lines() {
-            writeln!(out, "{}", line.trim_end())?;
-        }
+        ];
+        write_table(out, &header, self.endpoints.iter().map(cells))?;
         for endpoint in &self.endpoints {
             if let Some(oldest) = endpoint.oldest_failed_at {
                 let (name, failed) = (&endpoint.endpoint, endpoint.failed_now);

@@ -1,7 +1,8 @@
 //! `wharf inbox errors`.
 
+use std::io::Write;
+
 use clap::Args;
-use comfy_table::Cell;
 use serde_json::json;
 
 use crate::cli::filter::FilterArgs;
@@ -32,19 +33,16 @@ impl Errors {
             let mut ops = Ops::connect().await?;
             anyhow::Ok(groups(&mut ops.connection, &filter).await?)
         })?;
-        let header = [
-            "group",
-            "events",
-            "dead",
-            "endpoint",
-            "type",
-            "first",
-            "last",
-            "sample",
-            "error",
-            "reprocess with",
-        ];
-        self.output.rows(&header, groups.iter().map(|group| (cells(group), group_json(group))))?;
+        let mut out = std::io::stdout().lock();
+        for group in &groups {
+            match self.output.json {
+                true => writeln!(out, "{}", group_json(group))?,
+                false => write(&mut out, group)?,
+            }
+        }
+        if groups.is_empty() && !self.output.json {
+            writeln!(out, "nothing is failed or dead")?;
+        }
         Ok(true)
     }
 }
@@ -53,19 +51,14 @@ fn command(group: &Group) -> String {
     format!("wharf inbox reprocess --error {}", group.fingerprint)
 }
 
-fn cells(group: &Group) -> Vec<Cell> {
-    vec![
-        Cell::new(&group.fingerprint),
-        Cell::new(group.events),
-        Cell::new(group.dead),
-        Cell::new(&group.endpoint),
-        Cell::new(&group.event_type),
-        Cell::new(seconds(group.first_received_at)),
-        Cell::new(seconds(group.last_received_at)),
-        Cell::new(group.sample_id),
-        Cell::new(format!("{}: {}", group.error_kind, group.sample_error)),
-        Cell::new(command(group)),
-    ]
+fn write(out: &mut impl Write, group: &Group) -> std::io::Result<()> {
+    let Group { fingerprint, endpoint, event_type, events, dead, error_kind, sample_error, .. } = group;
+    let (first, last) = (seconds(group.first_received_at), seconds(group.last_received_at));
+    let counted = if *events == 1 { "1 event".to_owned() } else { format!("{events} events") };
+    writeln!(out, "{fingerprint}  {counted} of {endpoint}, {event_type}; {dead} dead")?;
+    writeln!(out, "            {error_kind}: {sample_error}")?;
+    writeln!(out, "            received {first} to {last}, the newest is {}", group.sample_id)?;
+    writeln!(out, "            {}\n", command(group))
 }
 
 fn group_json(group: &Group) -> serde_json::Value {
