@@ -10,6 +10,7 @@ use sqlx::types::time::OffsetDateTime;
 use super::ops::{Ops, Output, seconds, write_table};
 use super::runtime;
 use crate::inbox::overview::{EndpointOverview, MatchedSecret, Refusals, endpoints, refusals, secrets};
+use crate::inbox::select::by_index_alone;
 use crate::inbox::stall::{self, Stall};
 use crate::timestamp::Timestamp;
 
@@ -36,6 +37,7 @@ impl Status {
         let overview = runtime()?.block_on(async {
             let mut ops = Ops::connect().await?;
             let connection = &mut ops.connection;
+            by_index_alone(connection).await?;
             anyhow::Ok(Overview {
                 endpoints: endpoints(connection).await?,
                 stalls: stall::list(connection).await?,

@@ -1,11 +1,12 @@
 //! Finding events in the inbox, by whatever an operator knows of them: fast among millions, whatever the filter.
 //!
-//! Three ways in, each by an index in the order of ids: what was not applied, by status; an endpoint's or a type's
-//! events, where the few types there are are found by hopping from one to the next; and all, from the newest on.
+//! Every way in is by an index in the order of ids: what was not applied, by status; the groups of failed and dead
+//! events; the types of endpoints; and all, from the newest on. Groups and types are few, and are found by hopping
+//! through their index from one to the next.
 
 use sqlx::postgres::PgRow;
 use sqlx::types::time::OffsetDateTime;
-use sqlx::{FromRow, PgConnection, Postgres, QueryBuilder, Row as _};
+use sqlx::{Executor as _, FromRow, PgConnection, Postgres, QueryBuilder, Row as _};
 
 use super::recorded::Candidate;
 use crate::timestamp::Timestamp;
@@ -32,11 +33,10 @@ impl Status {
             Self::Discarded => "discarded",
         }
     }
-
-    fn is_trouble(self) -> bool {
-        matches!(self, Self::Failed | Self::Dead)
-    }
 }
+
+/// The statuses that somebody must look after.
+const TROUBLE: [Status; 2] = [Status::Failed, Status::Dead];
 
 /// Which events. What is empty does not restrict; what is there must all hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Filter {
     pub providers: Vec<String>,
     /// Any of these event types.
     pub types: Vec<String>,
-    /// Any of these kinds of error.
+    /// Any of these kinds of error; of failed and dead events, if no status is named.
     pub error_kinds: Vec<String>,
     /// The group of one error.
     pub fingerprint: Option<String>,
@@ -119,10 +119,12 @@ pub async fn page(
     before: Option<i64>,
     at_most: u32,
 ) -> Result<Vec<Entry>, sqlx::Error> {
+    let filter = resolved(connection, filter).await?;
+    by_index_alone(connection).await?;
     let select = Select {
         columns: ENTRY,
-        filter: &resolved(connection, filter).await?,
-        ids: bounds(connection, filter, before).await?,
+        filter: &filter,
+        ids: bounds(connection, &filter, before).await?,
         order: Order::NewestFirst,
         at_most: Some(at_most),
     };
@@ -135,10 +137,12 @@ pub async fn candidates(
     filter: &Filter,
     at_most: Option<u32>,
 ) -> Result<Vec<Candidate>, sqlx::Error> {
+    let filter = resolved(connection, filter).await?;
+    by_index_alone(connection).await?;
     let select = Select {
         columns: "id, endpoint, octet_length(body) as bytes",
-        filter: &resolved(connection, filter).await?,
-        ids: bounds(connection, filter, None).await?,
+        filter: &filter,
+        ids: bounds(connection, &filter, None).await?,
         order: Order::OldestFirst,
         at_most,
     };
@@ -183,34 +187,38 @@ impl FromRow<'_, PgRow> for Group {
 
 /// The groups of failed and dead events that fit, the largest first.
 pub async fn groups(connection: &mut PgConnection, filter: &Filter) -> Result<Vec<Group>, sqlx::Error> {
-    let filter = Filter {
-        statuses: match filter.statuses.as_slice() {
-            [] => vec![Status::Failed, Status::Dead],
-            given => given.to_vec(),
-        },
-        ..filter.clone()
-    };
-    let select = Select {
-        columns: "endpoint, event_type, error_kind, fingerprint, status, id",
-        filter: &resolved(connection, &filter).await?,
-        ids: bounds(connection, &filter, None).await?,
-        order: Order::None,
-        at_most: None,
-    };
+    let mut filter = filter.clone();
+    filter.statuses.retain(|status| TROUBLE.contains(status));
+    if filter.statuses.is_empty() {
+        filter.statuses = TROUBLE.to_vec();
+    }
+    let filter = resolved(connection, &filter).await?;
+    by_index_alone(connection).await?;
+    let ids = bounds(connection, &filter, None).await?;
     let mut query = QueryBuilder::new(
         "select groups.*, oldest.received_at as first_received_at, newest.received_at as last_received_at,
                 newest.last_error as sample_error
-         from (select endpoint, event_type, error_kind, fingerprint, count(*) as events,
-                      count(*) filter (where status = 'dead') as dead, min(id) as oldest_id, max(id) as sample_id
+         from (select of_endpoint as endpoint, of_event_type as event_type, of_error_kind as error_kind,
+                      of_fingerprint as fingerprint, sum(events)::bigint as events,
+                      coalesce(sum(events) filter (where of_status = 'dead'), 0)::bigint as dead,
+                      min(oldest_id) as oldest_id, max(newest_id) as sample_id
                from (",
     );
-    select.push(&mut query);
+    push_groups(&mut query, &filter);
     query.push(
-        ") as trouble
-               group by endpoint, event_type, error_kind, fingerprint) as groups
+        ") as kind cross join lateral (
+           select count(*) as events, min(inbox.id) as oldest_id, max(inbox.id) as newest_id from webhook_inbox inbox
+           where ",
+    );
+    query.push(OF_GROUP);
+    push_conditions(&mut query, &filter, ids);
+    query.push(
+        ") as counted
+         where events > 0
+         group by of_endpoint, of_event_type, of_error_kind, of_fingerprint) as groups
          join webhook_inbox oldest on oldest.id = groups.oldest_id
          join webhook_inbox newest on newest.id = groups.sample_id
-         order by events desc, sample_id desc",
+         order by groups.events desc, groups.sample_id desc",
     );
     query.build_query_as().fetch_all(connection).await
 }
@@ -230,10 +238,20 @@ pub async fn endpoints(connection: &mut PgConnection) -> Result<Vec<(String, Str
     .await
 }
 
+/// Every search here has its index; reading all of the table, or of several indexes, is never the shorter way, whatever
+/// the planner believes of values that are rare, or were frequent last month.
+pub async fn by_index_alone(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    connection.execute("set enable_seqscan = off; set enable_bitmapscan = off; set jit = off").await?;
+    Ok(())
+}
+
 /// The filter with what no index knows said in terms of what one does: endpoints for providers and for an id whose
 /// endpoint is not named, inbox ids for an invoice's or a receipt's number.
 async fn resolved(connection: &mut PgConnection, filter: &Filter) -> Result<Filter, sqlx::Error> {
     let mut filter = filter.clone();
+    if filter.statuses.is_empty() && (!filter.error_kinds.is_empty() || filter.fingerprint.is_some()) {
+        filter.statuses = TROUBLE.to_vec();
+    }
     if !filter.providers.is_empty() || (filter.event_id.is_some() && filter.endpoints.is_empty()) {
         let known = endpoints(connection).await?.into_iter().filter(|(endpoint, provider)| {
             (filter.providers.is_empty() || filter.providers.contains(provider))
@@ -258,6 +276,8 @@ async fn resolved(connection: &mut PgConnection, filter: &Filter) -> Result<Filt
 
 /// Events that changed the invoice or receipt of a number, by the ledgers and the outbox, or that wanted to.
 async fn ids_about(connection: &mut PgConnection, number: &str) -> Result<Vec<i64>, sqlx::Error> {
+    // The index of an array's elements can be read in no other way.
+    connection.execute("set enable_bitmapscan = on").await?;
     sqlx::query_scalar(
         "select entry.inbox_id from tenant
          join invoice on invoice.tenant_id = tenant.id and invoice.number = $1
@@ -320,7 +340,7 @@ async fn first_id_at(connection: &mut PgConnection, seconds: i64) -> Result<Opti
         let middle = low + (high - low) / 2;
         let newest: Option<OffsetDateTime> = sqlx::query_scalar(
             "select max(received_at) from (
-               select received_at from webhook_inbox where id >= $1 order by id limit 64) as some",
+               select received_at from webhook_inbox where id >= $1 order by id limit 64) as several",
         )
         .bind(middle)
         .fetch_one(&mut *connection)
@@ -335,7 +355,6 @@ async fn first_id_at(connection: &mut PgConnection, seconds: i64) -> Result<Opti
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    None,
     NewestFirst,
     OldestFirst,
 }
@@ -349,117 +368,224 @@ struct Select<'a> {
     at_most: Option<u32>,
 }
 
+/// A way to the ids of events that fit.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// From one end of all events to the other.
+    All,
+    /// Status by status, of those that were not applied.
+    ByStatus,
+    /// Group by group of failed and dead events.
+    ByGroup,
+    /// Type by type of endpoints.
+    ByType,
+}
+
+/// A part of an index: its leading columns, the last of them apart, and what makes the index usable.
+struct Stretch<'a> {
+    leading: &'a [&'a str],
+    last: &'a str,
+    condition: &'a str,
+}
+
 impl Select<'_> {
+    /// The ways to take, each with its statuses; no statuses: any.
+    fn ways(&self) -> Vec<(Way, Vec<Status>)> {
+        let Filter { ids, statuses, endpoints, types, error_kinds, fingerprint, event_id, .. } = self.filter;
+        let of_types = !endpoints.is_empty() || !types.is_empty();
+        if !ids.is_empty() || event_id.is_some() || (statuses.is_empty() && !of_types) {
+            return vec![(Way::All, statuses.clone())];
+        }
+        if statuses.is_empty() {
+            return vec![(Way::ByType, Vec::new())];
+        }
+        let of_groups = of_types || !error_kinds.is_empty() || fingerprint.is_some();
+        let some = |wanted: &[Status]| -> Vec<Status> {
+            statuses.iter().copied().filter(|status| wanted.contains(status)).collect()
+        };
+        let settled = match (of_types, statuses.contains(&Status::Processed)) {
+            (true, _) => Way::ByType,
+            (false, true) => Way::All,
+            (false, false) => Way::ByStatus,
+        };
+        let trouble = if of_groups { Way::ByGroup } else { Way::ByStatus };
+        let mut ways = vec![
+            (trouble, some(&TROUBLE)),
+            (Way::ByStatus, some(&[Status::Discarded])),
+            (settled, some(&[Status::Processed, Status::Ignored])),
+        ];
+        ways.retain(|(_, statuses)| !statuses.is_empty());
+        ways
+    }
+
     fn query(&self) -> QueryBuilder<Postgres> {
-        let mut query = QueryBuilder::new("");
-        self.push(&mut query);
+        let mut query = QueryBuilder::new(format!("select {} from (select id from (", self.columns));
+        for (at, (way, statuses)) in self.ways().into_iter().enumerate() {
+            query.push(if at == 0 { "(" } else { " union all (" });
+            self.push_way(&mut query, way, &statuses);
+            query.push(")");
+        }
+        query.push(") as inbox");
+        self.push_end(&mut query);
+        query.push(") as found join webhook_inbox inbox using (id) order by id");
+        query.push(if self.order == Order::NewestFirst { " desc" } else { "" });
         query
     }
 
-    fn push(&self, query: &mut QueryBuilder<Postgres>) {
-        let Filter { ids, statuses, endpoints, types, event_id, .. } = self.filter;
-        let names_type = !endpoints.is_empty() || !types.is_empty();
-        let only_trouble = !statuses.is_empty() && statuses.iter().all(|status| status.is_trouble());
-        if !ids.is_empty() || event_id.is_some() {
-            self.push_plain(query, "true");
-        } else if names_type && only_trouble {
-            self.push_plain(query, "status in ('failed', 'dead')");
-        } else if names_type {
-            self.push_by_type(query);
-        } else if !statuses.is_empty() && !statuses.contains(&Status::Processed) {
-            self.push_by_status(query);
-        } else {
-            self.push_plain(query, "true");
-        }
-    }
-
-    fn push_plain(&self, query: &mut QueryBuilder<Postgres>, condition: &str) {
-        query.push(format_args!("select {} from webhook_inbox inbox where {condition}", self.columns));
-        self.push_conditions(query);
-        self.push_end(query);
-    }
-
-    /// What was not applied, status by status.
-    fn push_by_status(&self, query: &mut QueryBuilder<Postgres>) {
-        query.push(format_args!("select {} from unnest(", self.columns));
-        query.push_bind(self.filter.statuses.iter().map(|status| status.name()).collect::<Vec<_>>());
-        query.push(
-            "::text[]) as wanted (wanted_status) cross join lateral (select * from webhook_inbox inbox
-             where inbox.status = wanted.wanted_status and inbox.status <> 'processed'",
-        );
-        self.push_conditions(query);
-        self.push_end(query);
-        query.push(") as inbox");
-        self.push_end(query);
-    }
-
-    /// Type by type, each in the order of ids.
-    fn push_by_type(&self, query: &mut QueryBuilder<Postgres>) {
-        query.push(format_args!(
-            "select {} from (
-               with recursive hop as (
-                 (select endpoint as of_endpoint, event_type as of_type from webhook_inbox
-                  order by endpoint, event_type limit 1)
-                 union all
-                 select next.endpoint, next.event_type from hop cross join lateral (
-                   select endpoint, event_type from webhook_inbox
-                   where (endpoint, event_type) > (hop.of_endpoint, hop.of_type)
-                   order by endpoint, event_type limit 1) as next)
-               select * from hop where true",
-            self.columns
-        ));
-        push_any(query, "of_endpoint", &self.filter.endpoints);
-        push_any(query, "of_type", &self.filter.types);
-        query.push(
-            ") as kind cross join lateral (select * from webhook_inbox inbox
-             where inbox.endpoint = kind.of_endpoint and inbox.event_type = kind.of_type",
-        );
-        self.push_conditions(query);
-        self.push_end(query);
-        query.push(") as inbox");
-        self.push_end(query);
-    }
-
-    fn push_conditions(&self, query: &mut QueryBuilder<Postgres>) {
+    fn push_way(&self, query: &mut QueryBuilder<Postgres>, way: Way, statuses: &[Status]) {
+        let names: Vec<String> = statuses.iter().map(|status| status.name().to_owned()).collect();
         let filter = self.filter;
-        if !filter.ids.is_empty() {
-            query.push(" and inbox.id = any(").push_bind(filter.ids.clone()).push(")");
+        match way {
+            Way::All => {
+                query.push("select id from webhook_inbox inbox where true");
+                push_any(query, "inbox.status", &names);
+                push_kinds(query, filter);
+                push_conditions(query, filter, self.ids);
+                self.push_end(query);
+            }
+            Way::ByStatus => {
+                query.push("select inbox.id from (select unnest(").push_bind(names);
+                query.push("::text[]) as of_status) as kind");
+                let condition = "inbox.status <> 'processed'";
+                self.push_stretch(query, &Stretch { leading: &[], last: "status", condition });
+            }
+            Way::ByGroup => {
+                query.push("select inbox.id from (");
+                push_groups(query, &Filter { statuses: statuses.to_vec(), ..filter.clone() });
+                query.push(") as kind");
+                let leading = &["endpoint", "event_type", "error_kind", "fingerprint"];
+                let condition = "inbox.status in ('failed', 'dead')";
+                self.push_stretch(query, &Stretch { leading, last: "status", condition });
+            }
+            Way::ByType => {
+                query.push("select inbox.id from (");
+                push_types(query, filter);
+                query.push(") as kind");
+                // A literal list: these are names of ours.
+                let condition = match names.as_slice() {
+                    [] => "true".to_owned(),
+                    names => format!("inbox.status in ('{}')", names.join("', '")),
+                };
+                let stretch = Stretch { leading: &["endpoint"], last: "event_type", condition: &condition };
+                self.push_stretch(query, &stretch);
+            }
         }
-        let statuses: Vec<String> = filter.statuses.iter().map(|status| status.name().to_owned()).collect();
-        push_any(query, "inbox.status", &statuses);
-        push_any(query, "inbox.endpoint", &filter.endpoints);
-        push_any(query, "inbox.provider", &filter.providers);
-        push_any(query, "inbox.event_type", &filter.types);
-        push_any(query, "inbox.error_kind", &filter.error_kinds);
-        push_any(query, "inbox.fingerprint", filter.fingerprint.as_slice());
-        push_any(query, "inbox.event_id", filter.event_id.as_slice());
-        if let Some(since) = filter.since {
-            query.push(" and inbox.received_at >= ").push_bind(OffsetDateTime::from(since));
+    }
+
+    /// The newest or oldest ids of a stretch of an index, which its leading columns' values name.
+    ///
+    /// The last of the columns and the id are compared as a row, in the index's own order: then no other index will do,
+    /// whatever the planner believes of how soon another one would find enough.
+    fn push_stretch(&self, query: &mut QueryBuilder<Postgres>, stretch: &Stretch<'_>) {
+        let Stretch { leading, last, condition } = stretch;
+        query.push(format_args!(
+            " cross join lateral (select inbox.id from webhook_inbox inbox where {condition}"
+        ));
+        for column in *leading {
+            query.push(format_args!(" and inbox.{column} = kind.of_{column}"));
         }
-        if let Some(until) = filter.until {
-            query.push(" and inbox.received_at <= ").push_bind(OffsetDateTime::from(until));
+        query.push(format_args!(" and (inbox.{last}, inbox.id) >= (kind.of_{last}, "));
+        query.push_bind(self.ids.from.unwrap_or(0));
+        query.push(format_args!("::bigint) and (inbox.{last}, inbox.id) < (kind.of_{last}, "));
+        query.push_bind(self.ids.below.unwrap_or(i64::MAX)).push("::bigint)");
+        if leading.is_empty() {
+            push_kinds(query, self.filter);
         }
-        if let Some(from) = self.ids.from {
-            query.push(" and inbox.id >= ").push_bind(from);
-        }
-        if let Some(below) = self.ids.below {
-            query.push(" and inbox.id < ").push_bind(below);
-        }
+        push_conditions(query, self.filter, Bounds::default());
+        let direction = if self.order == Order::NewestFirst { "desc" } else { "asc" };
+        query.push(format_args!(" order by inbox.{last} {direction}, inbox.id {direction}"));
+        self.push_limit(query);
+        query.push(") as inbox");
+        self.push_end(query);
     }
 
     fn push_end(&self, query: &mut QueryBuilder<Postgres>) {
-        match self.order {
-            Order::None => {}
-            Order::NewestFirst => {
-                query.push(" order by inbox.id desc");
-            }
-            Order::OldestFirst => {
-                query.push(" order by inbox.id");
-            }
-        }
+        query.push(match self.order {
+            Order::NewestFirst => " order by inbox.id desc",
+            Order::OldestFirst => " order by inbox.id",
+        });
+        self.push_limit(query);
+    }
+
+    fn push_limit(&self, query: &mut QueryBuilder<Postgres>) {
         if let Some(at_most) = self.at_most {
             query.push(" limit ").push_bind(i64::from(at_most));
         }
+    }
+}
+
+/// An event of the group that is hopped to.
+const OF_GROUP: &str = "inbox.status in ('failed', 'dead') and inbox.endpoint = kind.of_endpoint
+    and inbox.event_type = kind.of_event_type and inbox.error_kind = kind.of_error_kind
+    and inbox.fingerprint = kind.of_fingerprint and inbox.status = kind.of_status";
+
+/// The groups of failed and dead events that fit, each with its status.
+fn push_groups(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
+    query.push(
+        "with recursive hop as (
+           (select endpoint as of_endpoint, event_type as of_event_type, error_kind as of_error_kind,
+                   fingerprint as of_fingerprint, status as of_status
+            from webhook_inbox where status in ('failed', 'dead')
+            order by endpoint, event_type, error_kind, fingerprint, status limit 1)
+           union all
+           select next.* from hop cross join lateral (
+             select endpoint, event_type, error_kind, fingerprint, status
+             from webhook_inbox
+             where status in ('failed', 'dead') and (endpoint, event_type, error_kind, fingerprint, status)
+                 > (hop.of_endpoint, hop.of_event_type, hop.of_error_kind, hop.of_fingerprint, hop.of_status)
+             order by endpoint, event_type, error_kind, fingerprint, status limit 1) as next)
+         select * from hop where true",
+    );
+    let statuses: Vec<String> = filter.statuses.iter().map(|status| status.name().to_owned()).collect();
+    push_any(query, "of_status", &statuses);
+    push_any(query, "of_endpoint", &filter.endpoints);
+    push_any(query, "of_event_type", &filter.types);
+    push_any(query, "of_error_kind", &filter.error_kinds);
+    push_any(query, "of_fingerprint", filter.fingerprint.as_slice());
+}
+
+/// The types of endpoints that fit.
+fn push_types(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
+    query.push(
+        "with recursive hop as (
+           (select endpoint as of_endpoint, event_type as of_event_type from webhook_inbox
+            order by endpoint, event_type limit 1)
+           union all
+           select next.endpoint, next.event_type from hop cross join lateral (
+             select endpoint, event_type from webhook_inbox
+             where (endpoint, event_type) > (hop.of_endpoint, hop.of_event_type)
+             order by endpoint, event_type limit 1) as next)
+         select * from hop where true",
+    );
+    push_any(query, "of_endpoint", &filter.endpoints);
+    push_any(query, "of_event_type", &filter.types);
+}
+
+fn push_kinds(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
+    push_any(query, "inbox.endpoint", &filter.endpoints);
+    push_any(query, "inbox.event_type", &filter.types);
+    push_any(query, "inbox.error_kind", &filter.error_kinds);
+    push_any(query, "inbox.fingerprint", filter.fingerprint.as_slice());
+}
+
+/// What neither status nor group nor type says.
+fn push_conditions(query: &mut QueryBuilder<Postgres>, filter: &Filter, bounds: Bounds) {
+    if !filter.ids.is_empty() {
+        query.push(" and inbox.id = any(").push_bind(filter.ids.clone()).push(")");
+    }
+    push_any(query, "inbox.provider", &filter.providers);
+    push_any(query, "inbox.event_id", filter.event_id.as_slice());
+    if let Some(since) = filter.since {
+        query.push(" and inbox.received_at >= ").push_bind(OffsetDateTime::from(since));
+    }
+    if let Some(until) = filter.until {
+        query.push(" and inbox.received_at <= ").push_bind(OffsetDateTime::from(until));
+    }
+    if let Some(from) = bounds.from {
+        query.push(" and inbox.id >= ").push_bind(from);
+    }
+    if let Some(below) = bounds.below {
+        query.push(" and inbox.id < ").push_bind(below);
     }
 }
 
