@@ -22,6 +22,7 @@ const SECRET: &str = "whsec_bench";
 const ROUNDS: usize = 3;
 const EVENTS: usize = 60_000;
 const EVENT_BYTES: usize = 2048;
+const DEAD: usize = 100_000;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -56,10 +57,65 @@ fn main() {
         );
         println!("figure fresh_{connections}_vs_pgbench {median:.2}");
     }
+    let mut ratios: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let (live, _) = runtime.block_on(wharf(&server, 256));
+            let rate = runtime.block_on(reprocess(&server));
+            println!("  {DEAD} dead letters: reprocessed at {:.2} times the live path", rate / live);
+            rate / live
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let (low, median, high) = (ratios[0], ratios[ROUNDS / 2], ratios[ROUNDS - 1]);
+    println!("reprocessing, 256 connections live: {median:.2} times (from {low:.2} to {high:.2})");
+    println!("figure reprocess_vs_live {median:.2}");
+}
+
+/// Dead letters a second that `wharf inbox reprocess --all` applies: the same events, dead because their invoices were
+/// not there, which they are now.
+async fn reprocess(server: &PrivateServer) -> f64 {
+    let (options, url) = fresh_database(server, DEAD).await;
+    let mut connection = wharf::postgres::connect(&options).await.unwrap();
+    let dead = format!(
+        "insert into webhook_inbox (tenant_id, endpoint, provider, event_id, event_type, status, attempts, last_error,
+           error_kind, fingerprint, headers, body, occurred_at, received_at, settled_at, dead_lettered_at)
+         select id, 'stripe', 'stripe', 'evt_' || n, 'payment_intent.succeeded', 'dead', 5, 'not there',
+                'invoice_not_found', 'bench', '{HEADERS}',
+                convert_to(replace(replace(replace($body${}$body$, 'evt_0', 'evt_' || n), 'pi_0', 'pi_' || n),
+                                   'INV-0', 'INV-' || n), 'UTF8'),
+                now(), now(), now(), now()
+         from tenant, generate_series(1, {DEAD}) n",
+        event(0)
+    );
+    connection.execute(AssertSqlSafe(dead)).await.unwrap();
+    connection.execute("checkpoint").await.unwrap();
+    let started = Instant::now();
+    let output = Command::new(WHARF)
+        .args(["inbox", "reprocess", "--all", "--yes", "--config"])
+        .arg(configuration())
+        .env("DATABASE_URL", url)
+        .output()
+        .unwrap();
+    let took = started.elapsed();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{DEAD} applied\n"));
+    assert!(output.status.success());
+    check(&options, DEAD as i64).await;
+    DEAD as f64 / took.as_secs_f64()
+}
+
+fn configuration() -> PathBuf {
+    let config = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench.toml");
+    let text = "[server]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n\
+        [[endpoint]]\nname = \"stripe\"\nprovider = \"stripe\"\ntenant = \"acme\"\nlive = true\nsecrets = [\"env:BENCH_SECRET\"]\n";
+    std::fs::write(&config, text).unwrap();
+    config
 }
 
 /// A migrated database that has seen nothing but its invoices.
-async fn fresh_database(server: &PrivateServer) -> (sqlx::postgres::PgConnectOptions, String) {
+async fn fresh_database(
+    server: &PrivateServer,
+    invoices: usize,
+) -> (sqlx::postgres::PgConnectOptions, String) {
     let mut admin = PgConnection::connect_with(&server.options().database("postgres")).await.unwrap();
     admin.execute("drop database if exists bench with (force)").await.unwrap();
     admin.execute("create database bench").await.unwrap();
@@ -69,7 +125,7 @@ async fn fresh_database(server: &PrivateServer) -> (sqlx::postgres::PgConnectOpt
     let seed = format!(
         "insert into tenant (name) values ('acme');
          insert into invoice (tenant_id, number, currency, amount_due)
-           select id, 'INV-' || n, 'USD', 12900 from tenant, generate_series(1, {EVENTS}) n"
+           select id, 'INV-' || n, 'USD', 12900 from tenant, generate_series(1, {invoices}) n"
     );
     connection.execute(AssertSqlSafe(seed)).await.unwrap();
     admin.execute("checkpoint").await.unwrap();
@@ -111,7 +167,7 @@ const HEADERS: &str = r#"{"host":"bench","content-type":"application/json"}"#;
 const PAYLOAD: &str = r#"{"invoice":"INV-1","status":"paid","previous_status":"awaiting_payment","currency":"USD","amount_due": 12900,"amount_paid": 12900,"amount_refunded": 0,"told":{"amount": 12900,"payment":"pi_1","reason": null},"cause":{"provider":"stripe","endpoint":"stripe","event_id":"evt_1","occurred_at":"2025-12-01T12.00.00Z"}}"#;
 
 async fn pgbench(server: &PrivateServer, clients: usize) -> f64 {
-    let (options, url) = fresh_database(server).await;
+    let (options, url) = fresh_database(server, EVENTS).await;
     let mut connection = wharf::postgres::connect(&options).await.unwrap();
     let tenant: uuid::Uuid =
         sqlx::query_scalar("select id from tenant").fetch_one(&mut connection).await.unwrap();
@@ -177,14 +233,10 @@ impl Drop for Gateway {
 
 /// Events per second, and the mean number of events per transaction.
 async fn wharf(server: &PrivateServer, connections: usize) -> (f64, f64) {
-    let (options, url) = fresh_database(server).await;
-    let config = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench.toml");
-    let text = "[server]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n\
-        [[endpoint]]\nname = \"stripe\"\nprovider = \"stripe\"\ntenant = \"acme\"\nlive = true\nsecrets = [\"env:BENCH_SECRET\"]\n";
-    std::fs::write(&config, text).unwrap();
+    let (options, url) = fresh_database(server, EVENTS).await;
     let mut child = Command::new(WHARF)
         .args(["serve", "--log", "json", "--config"])
-        .arg(&config)
+        .arg(configuration())
         .env("DATABASE_URL", url)
         .env("BENCH_SECRET", SECRET)
         .stderr(Stdio::piped())
