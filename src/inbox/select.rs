@@ -6,7 +6,7 @@
 
 use sqlx::postgres::PgRow;
 use sqlx::types::time::OffsetDateTime;
-use sqlx::{Executor as _, FromRow, PgConnection, Postgres, QueryBuilder, Row as _};
+use sqlx::{AssertSqlSafe, Executor as _, FromRow, PgConnection, Postgres, QueryBuilder, Row as _};
 
 use super::recorded::Candidate;
 use crate::timestamp::Timestamp;
@@ -319,18 +319,24 @@ async fn bounds(
 ) -> Result<Bounds, sqlx::Error> {
     let mut bounds = Bounds { from: None, below: before };
     if let Some(since) = filter.since {
-        bounds.from = first_id_at(connection, since.seconds() - CLOCKS_DIFFER_SECONDS).await?;
+        // The newest of several: what was let in later does not make them old.
+        bounds.from = first_id_at(connection, "max", since.seconds() - CLOCKS_DIFFER_SECONDS).await?;
     }
     if let Some(until) = filter.until {
-        let end = first_id_at(connection, until.seconds() + CLOCKS_DIFFER_SECONDS).await?;
+        // The oldest of several: only when all are newer, the search need not go there.
+        let end = first_id_at(connection, "min", until.seconds() + CLOCKS_DIFFER_SECONDS).await?;
         bounds.below = [bounds.below, end].into_iter().flatten().min();
     }
     Ok(bounds)
 }
 
 /// The first id of about this time, found by halving: ids follow the order of receipt, but for single events that
-/// were let in later, which a look at several at a time evens out. `None`: all are older.
-async fn first_id_at(connection: &mut PgConnection, seconds: i64) -> Result<Option<i64>, sqlx::Error> {
+/// were let in later, which a look at several at a time (their `max` or `min`) evens out. `None`: all are older.
+async fn first_id_at(
+    connection: &mut PgConnection,
+    of_several: &'static str,
+    seconds: i64,
+) -> Result<Option<i64>, sqlx::Error> {
     let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let ends: (Option<i64>, Option<i64>) =
         sqlx::query_as("select min(id), max(id) from webhook_inbox").fetch_one(&mut *connection).await?;
@@ -338,15 +344,15 @@ async fn first_id_at(connection: &mut PgConnection, seconds: i64) -> Result<Opti
     let mut high = last + 1;
     while low < high {
         let middle = low + (high - low) / 2;
-        let newest: Option<OffsetDateTime> = sqlx::query_scalar(
-            "select max(received_at) from (
-               select received_at from webhook_inbox where id >= $1 order by id limit 64) as several",
-        )
+        let found: Option<OffsetDateTime> = sqlx::query_scalar(AssertSqlSafe(format!(
+            "select {of_several}(received_at) from (
+               select received_at from webhook_inbox where id >= $1 order by id limit 64) as several"
+        )))
         .bind(middle)
         .fetch_one(&mut *connection)
         .await?;
-        match newest {
-            Some(newest) if newest < at => low = middle + 1,
+        match found {
+            Some(found) if found < at => low = middle + 1,
             _ => high = middle,
         }
     }
@@ -488,9 +494,7 @@ impl Select<'_> {
         query.push_bind(self.ids.from.unwrap_or(0));
         query.push(format_args!("::bigint) and (inbox.{last}, inbox.id) < (kind.of_{last}, "));
         query.push_bind(self.ids.below.unwrap_or(i64::MAX)).push("::bigint)");
-        if leading.is_empty() {
-            push_kinds(query, self.filter);
-        }
+        push_kinds(query, self.filter);
         push_conditions(query, self.filter, Bounds::default());
         let direction = if self.order == Order::NewestFirst { "desc" } else { "asc" };
         query.push(format_args!(" order by inbox.{last} {direction}, inbox.id {direction}"));

@@ -15,6 +15,7 @@ mod explain;
 mod faults;
 mod fixtures;
 mod reading;
+mod searching;
 mod settling;
 mod signatures;
 mod support;
