@@ -1,7 +1,8 @@
 //! Providers: how a delivery is verified and what it tells. Pure: bytes and a time go in, a verdict comes out.
 //!
 //! A provider is a file (`providers/<name>.toml`), not code. Reading order: [`definition`] (the file as types),
-//! [`signature`] (VERIFY), [`event`] (READ), [`mapping`] (from a provider's fields to [`crate::books::Change`]).
+//! [`signature`] (VERIFY), [`event`] (READ), [`mapping`] (from a provider's fields to [`crate::books::Change`]),
+//! [`export`] (what of a body is personal).
 //!
 //! Nothing in this folder knows a database, a socket, the environment or a clock; a test keeps it so.
 
@@ -9,6 +10,7 @@ pub mod currency;
 pub mod decimal;
 pub mod definition;
 pub mod event;
+pub mod export;
 pub mod headers;
 pub mod mapping;
 mod mapping_file;
@@ -19,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use definition::Definition;
-pub use event::{Accepts, Content, Event, Verified, read};
+pub use event::{Accepts, Content, Event, Verified, digest_id, read};
 pub use headers::Headers;
 pub use signature::{Key, Rejection};
 
