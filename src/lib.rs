@@ -12,7 +12,7 @@
 //! 5. [`http::answer`]: from what became of it to a status.
 //!
 //! Around it: [`config`] and [`gateway`] put it together, [`postgres`] reaches the database or runs a private one,
-//! [`fixture`], [`captured`] and [`cli`] are the commands. What always holds is listed in docs/ARCHITECTURE.md.
+//! [`fixture`], [`redaction`], [`captured`] and [`cli`] are the commands. What always holds is listed in docs/ARCHITECTURE.md.
 
 pub mod books;
 pub mod captured;
@@ -25,5 +25,6 @@ pub mod inbox;
 pub mod ledger;
 pub mod postgres;
 pub mod provider;
+pub mod redaction;
 pub mod section;
 pub mod timestamp;
