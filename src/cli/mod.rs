@@ -2,6 +2,7 @@
 
 mod demo;
 mod fixtures;
+mod inbox;
 mod migrate;
 mod ops;
 mod providers;
@@ -26,7 +27,8 @@ use crate::section::Problem;
     version,
     max_term_width = 100,
     after_help = "\
-Exit codes: 0 done, 1 not done or a difference was found, 2 the command line or a file is wrong.
+Exit codes: 0 done, 1 not done or a difference was found, 2 the command line or a file is wrong,
+3 there is no such entry.
 
 Start here:
   wharf demo                                   see it work, with a database of its own
@@ -56,6 +58,9 @@ enum Command {
     /// Captured requests as tests.
     #[command(subcommand)]
     Fixtures(fixtures::Fixtures),
+    /// What the gateway keeps of every event.
+    #[command(subcommand)]
+    Inbox(inbox::Inbox),
     /// Keep a private Postgres until standard input ends. Wharf starts this itself.
     #[command(hide = true)]
     PrivatePostgres {
@@ -88,6 +93,18 @@ impl Usage {
     }
 }
 
+/// What the command line names is not there: exit code 3.
+#[derive(Debug)]
+struct NotFound(String);
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotFound {}
+
 /// Runs the program.
 pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
@@ -98,6 +115,7 @@ pub fn run() -> ExitCode {
         Command::Sign(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Fixtures(command) => command.run(),
+        Command::Inbox(command) => command.run(),
         Command::PrivatePostgres { place, fast } => {
             let durability = if fast { Durability::Fast } else { Durability::Durable };
             runtime().map(|runtime| runtime.block_on(keep(&place, durability, std::io::stdout())))
@@ -110,8 +128,18 @@ pub fn run() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "wharf: {error:#}");
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+            ExitCode::from(exit_code(&error))
         }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<Usage>() {
+        2
+    } else if error.is::<NotFound>() {
+        3
+    } else {
+        1
     }
 }
 

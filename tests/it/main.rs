@@ -10,6 +10,7 @@ mod commands;
 mod convergence;
 mod definitions;
 mod deliveries;
+mod export;
 mod faults;
 mod fixtures;
 mod reading;
