@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use toml::Value;
+
 use crate::provider::signature::{CannotSign, sign};
 use crate::provider::{Definition, Headers, Key};
 use crate::section::{Problem, Problems, Section};
 use crate::timestamp::Timestamp;
 
 /// A captured request, and what is to become of it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fixture {
     /// Its path without `.toml`.
     pub name: String,
@@ -21,12 +23,23 @@ pub struct Fixture {
     pub provider: String,
     /// One sentence.
     pub about: String,
+    /// Where it comes from.
+    pub origin: Origin,
     /// As sent, without the signature.
     pub headers: BTreeMap<String, String>,
     /// The exact bytes.
     pub body: Vec<u8>,
     /// What to expect of a gateway.
     pub expect: Expect,
+}
+
+/// Where a fixture comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A provider sent it.
+    Captured,
+    /// Somebody wrote it.
+    Synthetic,
 }
 
 /// What to expect of a gateway that gets a fixture for the first time.
@@ -60,17 +73,22 @@ impl Fixture {
 
     fn from_section(path: &Path, mut file: Section<'_>) -> Option<Self> {
         let about = file.required_text("about", "\"An invoice is paid.\"");
-        if let Some(origin) = file.required_text("origin", "\"captured\" or \"synthetic\"")
-            && !["captured", "synthetic"].contains(&origin.as_str())
-        {
-            file.problem("origin", format!("is `{origin}`; write \"captured\" or \"synthetic\""));
-        }
+        let origin = file.required_text("origin", "\"captured\" or \"synthetic\"").and_then(|origin| {
+            match origin.as_str() {
+                "captured" => Some(Origin::Captured),
+                "synthetic" => Some(Origin::Synthetic),
+                _ => {
+                    file.problem("origin", format!("is `{origin}`; write \"captured\" or \"synthetic\""));
+                    None
+                }
+            }
+        });
         let mut headers = BTreeMap::new();
         if let Some(section) = file.section("headers") {
             let problems = section.problems();
             for (name, value) in section.into_entries() {
                 match value {
-                    toml::Value::String(value) => {
+                    Value::String(value) => {
                         headers.insert(name.to_ascii_lowercase(), value);
                     }
                     _ => problems.add(format!("headers.{name}"), "is not a text; put the value in quotes"),
@@ -96,10 +114,45 @@ impl Fixture {
             name: path.with_extension("").display().to_string(),
             provider: folder.to_string_lossy().into_owned(),
             about: about?,
+            origin: origin?,
             headers,
             body: body.ok()?,
             expect: expect?,
         })
+    }
+
+    /// Writes the fixture to the path of its `.toml` file, and the body beside it. Files that are there are replaced.
+    pub fn write(&self, path: &Path) -> std::io::Result<()> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        // The body first: what has no body is not found.
+        fs::write(path.with_extension("json"), &self.body)?;
+        fs::write(path, self.text())
+    }
+
+    /// The text of the `.toml` file.
+    fn text(&self) -> String {
+        let quoted = |text: &str| Value::from(text).to_string();
+        let origin = match self.origin {
+            Origin::Captured => "captured",
+            Origin::Synthetic => "synthetic",
+        };
+        let mut lines = vec![format!("about = {}", quoted(&self.about)), format!("origin = \"{origin}\"")];
+        lines.extend([String::new(), "[headers]".to_owned()]);
+        for (name, value) in &self.headers {
+            let is_bare =
+                name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+            let name = if is_bare { name.clone() } else { quoted(name) };
+            lines.push(format!("{name} = {}", quoted(value)));
+        }
+        let Expect { status, outcome, event_id, event_type } = &self.expect;
+        lines.extend([String::new(), "[expect]".to_owned(), format!("status = {status}")]);
+        lines.push(format!("outcome = {}", quoted(outcome)));
+        lines.extend(event_id.iter().map(|id| format!("event_id = {}", quoted(id))));
+        lines.extend(event_type.iter().map(|kind| format!("event_type = {}", quoted(kind))));
+        lines.push(String::new());
+        lines.join("\n")
     }
 
     /// All headers of the request, signed now.

@@ -12,7 +12,8 @@
 //! 5. [`http::answer`]: from what became of it to a status.
 //!
 //! Around it: [`config`] and [`gateway`] put it together, [`postgres`] reaches the database or runs a private one,
-//! [`audit`] works the books out again from their entries; [`fixture`], [`captured`] and [`cli`] are the commands. What always holds is listed in docs/ARCHITECTURE.md.
+//! [`audit`] works the books out again from their entries; [`fixture`], [`redaction`], [`captured`] and [`cli`] are the
+//! commands. What always holds is listed in docs/ARCHITECTURE.md.
 
 pub mod audit;
 pub mod books;
@@ -27,5 +28,6 @@ pub mod inbox;
 pub mod ledger;
 pub mod postgres;
 pub mod provider;
+pub mod redaction;
 pub mod section;
 pub mod timestamp;

@@ -34,8 +34,8 @@ use crate::section::Problem;
     version,
     max_term_width = 100,
     after_help = "\
-Exit codes: 0 done, 1 not done or a difference was found, 2 the command line or a file is wrong, 3 what is named is
-not there.
+Exit codes: 0 done, 1 not done or a difference was found, 2 the command line or a file is wrong,
+3 what is named is not there.
 
 Start here:
   wharf demo                                   see it work, with a database of its own
@@ -159,12 +159,18 @@ pub fn run() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "wharf: {error:#}");
-            ExitCode::from(match () {
-                () if error.is::<Usage>() => 2,
-                () if error.is::<NotFound>() => 3,
-                () => 1,
-            })
+            ExitCode::from(exit_code(&error))
         }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<Usage>() {
+        2
+    } else if error.is::<NotFound>() {
+        3
+    } else {
+        1
     }
 }
 

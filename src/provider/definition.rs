@@ -1,5 +1,7 @@
-//! A provider file as types, and how it is read: `[signature]`, `[event]`, `[answer]`, `[redelivery]`, `[[on]]`.
+//! A provider file as types, and how it is read: `[signature]`, `[event]`, `[answer]`, `[redelivery]`, `[export]`,
+//! `[[on]]`.
 
+use super::export::{ExportRule, read_export};
 use super::mapping::{Condition, On, Source, Test};
 use super::mapping_file;
 use super::pointer::Pointers;
@@ -26,6 +28,8 @@ pub struct Definition {
     pub answer: AnswerRule,
     /// After so many failed deliveries of one event the provider gives up on the event or on us.
     pub gives_up_after: Option<i32>,
+    /// What of its bodies is personal.
+    pub export: ExportRule,
     /// What its events mean.
     pub on: Vec<On>,
 }
@@ -64,6 +68,16 @@ pub enum Mode {
     LiveIf(Condition),
     /// Test if any of the conditions holds, live otherwise.
     TestIf(Vec<Condition>),
+}
+
+impl Mode {
+    /// What is looked at.
+    pub fn conditions(&self) -> &[Condition] {
+        match self {
+            Self::LiveIf(condition) => std::slice::from_ref(condition),
+            Self::TestIf(conditions) => conditions,
+        }
+    }
 }
 
 /// What the provider wants as an answer.
@@ -109,6 +123,7 @@ impl Definition {
             section.finish();
             limit
         });
+        let export = read_export(file.section("export"));
         let signs =
             signature.as_ref().zip(event.as_ref()).map(|(signature, event)| Signs { signature, event });
         if let Some(name) = signs.as_ref().and_then(Signs::unsigned_time) {
@@ -132,6 +147,7 @@ impl Definition {
             event: event?,
             answer,
             gives_up_after: gives_up_after.and_then(|limit| i32::try_from(limit).ok()),
+            export,
             on,
         })
     }

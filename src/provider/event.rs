@@ -103,7 +103,8 @@ pub fn read(definition: &Definition, accepts: &Accepts, delivery: &Verified<'_>)
     })
 }
 
-fn digest_id(body: &[u8]) -> String {
+/// The id of an event that has none of its own.
+pub fn digest_id(body: &[u8]) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(body)))
 }
 

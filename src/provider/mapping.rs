@@ -214,6 +214,15 @@ pub(super) struct Scope<'s, 'a> {
 const TEXT_LENGTH_MAX: usize = 255;
 
 impl On {
+    /// Where the list of a receipt's lines may stand.
+    pub(super) fn lists_of_lines(&self) -> &[Source] {
+        match &self.change {
+            ChangeRule::Receipt { fact: ReceiptRule::Announced { lines, .. }, .. }
+            | ChangeRule::Receipt { fact: ReceiptRule::Received { lines, .. }, .. } => &lines.each,
+            ChangeRule::Receipt { .. } | ChangeRule::Invoice { .. } => &[],
+        }
+    }
+
     /// Reads an event's facts.
     pub(super) fn map(&self, headers: &Headers<'_>, body: &str) -> Result<Mapped, Unreadable> {
         let found = self.body.extract_text(body)?;

@@ -2,7 +2,7 @@
 //!
 //! A provider is a file (`providers/<name>.toml`), not code. Reading order: [`definition`] (the file as types),
 //! [`signature`] (VERIFY), [`event`] (READ), [`mapping`] (from a provider's fields to [`crate::books::Change`]).
-//! Beside them stands [`diagnosis`]: why a delivery was refused.
+//! Beside them stand [`diagnosis`] (why a delivery was refused) and [`export`] (what of a body is personal).
 //!
 //! Nothing in this folder knows a database, a socket, the environment or a clock; a test keeps it so.
 
@@ -11,6 +11,7 @@ pub mod decimal;
 pub mod definition;
 pub mod diagnosis;
 pub mod event;
+pub mod export;
 pub mod headers;
 pub mod json;
 pub mod mapping;
@@ -22,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use definition::Definition;
-pub use event::{Accepts, Content, Event, Reader, Verified, read};
+pub use event::{Accepts, Content, Event, Reader, Verified, digest_id, read};
 pub use headers::Headers;
 pub use signature::{Key, Rejection};
 

@@ -68,6 +68,11 @@ impl Pointers {
         &self.texts[slot]
     }
 
+    /// All pointers, as written in the definition.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().map(String::as_str)
+    }
+
     /// How many slots there are.
     pub fn len(&self) -> usize {
         self.texts.len()

@@ -89,6 +89,21 @@ fn a_sound_file_has_no_problems() {
 }
 
 #[test]
+fn what_is_personal_is_named_by_pointers() {
+    let with = |export: &str| problems_with("[redelivery]", &format!("[export]\n{export}\n[redelivery]"));
+    assert_eq!(with("personal = [\"/buyer/*/name\", \"/a~1b\"]\nkeep = \"/buyer/0/name\""), [""; 0]);
+    assert_eq!(
+        with("personal = [\"buyer\", 7, \"/\"]\nkept = [\"/a\"]\nkeep = []"),
+        [
+            "acme.toml: export.personal: is a whole number; write a text in quotes, or a list of them",
+            "acme.toml: export.personal: `buyer`: a JSON pointer starts with `/`; write for example \"/customer/*/phone\"",
+            "acme.toml: export.personal: `/`: a JSON pointer names a key after the `/`; write for example \"/customer/*/phone\"",
+            "acme.toml: export.kept: is not a key of this table; remove it, or use one of: keep, personal",
+        ]
+    );
+}
+
+#[test]
 fn ten_mistakes_are_reported_at_once_each_with_its_key_and_a_way_out() {
     let mut text = SOUND.to_owned();
     let mut wanted = Vec::new();

@@ -378,7 +378,7 @@ fn every_key_of_a_provider_file_is_in_the_reference() {
          [signature]\nnokeyatall = 1\nformat = { pairs = \",\", nokeyatall = 1 }\n\
          timestamp = { nokeyatall = 1 }\ntolerance_seconds = { nokeyatall = 1 }\nkey = { nokeyatall = 1 }\n\
          [event]\nnokeyatall = 1\nid = { nokeyatall = 1 }\noccurred_at = { nokeyatall = 1 }\n\
-         test = { nokeyatall = 1 }\n[answer]\nnokeyatall = 1\n[redelivery]\nnokeyatall = 1\n";
+         test = { nokeyatall = 1 }\n[answer]\nnokeyatall = 1\n[redelivery]\nnokeyatall = 1\n[export]\nnokeyatall = 1\n";
     let mut files = vec![
         envelope.to_owned(),
         "[signature]\nformat = { tagged = \" \", nokeyatall = 1 }".to_owned(),

@@ -12,6 +12,7 @@ mod convergence;
 mod definitions;
 mod deliveries;
 mod explain;
+mod export;
 mod faults;
 mod fixtures;
 mod reading;

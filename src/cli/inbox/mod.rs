@@ -2,16 +2,23 @@
 
 mod discard;
 mod errors;
+mod export;
 mod list;
 mod reprocess;
 mod show;
+
+use std::sync::Arc;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use super::{NotFound, Usage};
+use crate::config::Config;
+use crate::inbox::history::Request;
+use crate::inbox::recorded::read_again;
 use crate::inbox::select::{Entry, Filter, page};
+use crate::provider::{Accepts, Catalogue, Content, Reader};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Inbox {
@@ -23,6 +30,8 @@ pub(super) enum Inbox {
     Errors(errors::Errors),
     /// Run failed and dead events again, by the same code that serves deliveries.
     Reprocess(reprocess::Reprocess),
+    /// Write events as fixtures, with personal details replaced.
+    Export(export::Export),
     /// Set failed or dead events aside for good.
     Discard(discard::Discard),
     /// Take discarding back: the events are dead letters again.
@@ -36,6 +45,7 @@ impl Inbox {
             Self::Show(command) => command.run(),
             Self::Errors(command) => command.run(),
             Self::Reprocess(command) => command.run(),
+            Self::Export(command) => command.run(),
             Self::Discard(command) => command.run(),
             Self::Undiscard(command) => command.run(),
         }
@@ -63,6 +73,24 @@ pub(super) async fn find(connection: &mut PgConnection, target: &str) -> anyhow:
                 .into())
         }
     }
+}
+
+/// How an event is read: as its endpoint is configured, or, where there is no such endpoint any more, by its provider,
+/// whichever of live and test it is.
+pub(super) fn reader_of(config: Option<&Config>, entry: &Entry, request: &Request) -> Option<Reader> {
+    let configured = config.and_then(|config| {
+        let mut endpoints = config.endpoints.iter();
+        endpoints.find(|own| own.name == entry.endpoint && own.definition.name == entry.provider)
+    });
+    if let Some(endpoint) = configured {
+        return Some(endpoint.reader());
+    }
+    let known = config.and_then(|config| config.catalogue.get(&entry.provider).cloned());
+    let definition = known.or_else(|| Catalogue::built_in().get(&entry.provider).cloned())?;
+    let reader =
+        |live| Reader { definition: Arc::clone(&definition), accepts: Accepts { live, account: None } };
+    let as_live = read_again(&reader(true), &request.headers, &request.body);
+    Some(reader(!matches!(as_live.content, Content::Ignored(_))))
 }
 
 /// An event as machines read it.

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use super::{entry_json, find};
+use super::{entry_json, find, reader_of};
 use crate::cli::difference::{difference_json, difference_line};
 use crate::cli::ops::{ConfigFile, Ops, Output, seconds};
 use crate::cli::runtime;
@@ -16,7 +16,7 @@ use crate::inbox::recorded::{Again, Readers, header_lines, read_again};
 use crate::inbox::select::Entry;
 use crate::inbox::settle::{Batch, Rehearsal};
 use crate::inbox::{ErrorKind, Settled};
-use crate::provider::{Accepts, Catalogue, Content, Event, Reader, json};
+use crate::provider::{Content, Event, Reader, json};
 use crate::timestamp::Timestamp;
 
 #[derive(Debug, Args)]
@@ -70,7 +70,8 @@ impl Show {
         let connection = &mut ops.connection;
         let entry = find(connection, &self.target).await?;
         let request = request(connection, entry.id).await?;
-        let reader = self.reader(&entry);
+        let config = self.config.read(Secrets::NotNeeded).ok();
+        let reader = reader_of(config.as_ref(), &entry, &request);
         let event = match &reader {
             Some(reader) => read_again(reader, &request.headers, &request.body),
             None => Event {
@@ -93,21 +94,6 @@ impl Show {
             _ => None,
         };
         Ok(Shown { entry, request, event, attempts, effects, rehearsed })
-    }
-
-    /// How the event is read: by the configuration if there is one, else by the built-in provider.
-    fn reader(&self, entry: &Entry) -> Option<Reader> {
-        let configured = self.config.read(Secrets::NotNeeded).ok().and_then(|config| {
-            config
-                .endpoints
-                .iter()
-                .find(|endpoint| endpoint.name == entry.endpoint)
-                .map(|endpoint| endpoint.reader())
-        });
-        configured.or_else(|| {
-            let definition = Catalogue::built_in().get(&entry.provider)?.clone();
-            Some(Reader { definition, accepts: Accepts { live: true, account: None } })
-        })
     }
 }
 
