@@ -4,16 +4,15 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::Context as _;
 use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
-use time::OffsetDateTime;
 
 use super::ops::{ConfigFile, Ops, Output};
-use super::{Usage, runtime};
+use super::{NotFound, Usage, runtime};
 use crate::captured::Captured;
 use crate::config::{Config, EndpointConfig, Secrets};
 use crate::fixture::Fixture;
+use crate::inbox::quarantine::{find, request};
 use crate::provider::Rejection;
 use crate::provider::diagnosis::{Candidate, Certainty, Diagnosis, Finding, NamedSecret, Suspect, diagnose};
 use crate::timestamp::Timestamp;
@@ -27,7 +26,7 @@ way, a header that was renamed, a clock that is off, another scheme. What makes 
 is the cause. A secret is never printed.
 
 Exit codes: 0 a cause was found, or it would be accepted; 1 no known cause; 2 the command line or
-a file is wrong.
+a file is wrong; 3 nothing is kept under that id.
 
 A request as it was captured (headers, an empty line, the exact body), at the time it came:
   wharf explain --request refused.http --endpoint stripe --at 2026-03-01T10:00:00Z
@@ -148,22 +147,14 @@ fn read_fixture(file: &Path, config: &Config) -> anyhow::Result<Request> {
 }
 
 async fn read_quarantine(id: i64) -> anyhow::Result<Request> {
-    let mut ops = Ops::connect().await?;
-    let row: Option<(String, Vec<u8>, Vec<u8>, OffsetDateTime)> =
-        sqlx::query_as("select endpoint, head, body, received_at from quarantine where id = $1")
-            .bind(id)
-            .fetch_optional(&mut ops.connection)
-            .await?;
-    let (endpoint, head, body, received_at) = row.ok_or_else(|| {
-        Usage(format!("the quarantine holds no delivery {id}; it may have been removed for its age"))
-    })?;
-    let captured = Captured::parse(&[head, body].concat())
-        .map_err(anyhow::Error::msg)
-        .with_context(|| format!("the delivery {id} of the quarantine cannot be read"))?;
+    let connection = &mut Ops::connect().await?.connection;
+    let missing = || NotFound(format!("nothing is kept under the id {id}; see `wharf quarantine list`"));
+    let kept = find(connection, id).await?.ok_or_else(missing)?;
+    let captured = request(connection, id).await?.ok_or_else(missing)?;
     Ok(Request {
         captured,
-        endpoint: Ok(endpoint),
-        at: received_at.into(),
+        endpoint: Ok(kept.endpoint),
+        at: kept.received_at.into(),
         clock: "the time it was received",
     })
 }

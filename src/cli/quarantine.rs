@@ -11,7 +11,6 @@ use serde_json::json;
 
 use super::ops::{ConfigFile, Ops, Output, seconds};
 use super::{NotFound, runtime};
-use crate::captured::Captured;
 use crate::config::Secrets;
 use crate::endpoint::Endpoint;
 use crate::gateway::endpoints;
@@ -161,15 +160,10 @@ async fn reverify(
     let Some(endpoint) = endpoints.get(&kept.endpoint) else {
         return Ok(Err(format!("endpoint {} is not in the configuration", kept.endpoint)));
     };
-    let Some((mut head, body)) = request(&mut ops.connection, kept.id).await? else {
+    let Some(captured) = request(&mut ops.connection, kept.id).await? else {
         return Ok(Err("it is gone".to_owned()));
     };
-    head.extend_from_slice(&body);
-    let captured = match Captured::parse(&head) {
-        Ok(captured) => captured,
-        Err(reason) => return Ok(Err(reason)),
-    };
-    let body = Bytes::from(body);
+    let body = Bytes::from(captured.body.clone());
     let delivery = match endpoint.accept(&captured.headers(), &body, kept.received_at.into()) {
         Ok((delivery, _)) => delivery,
         Err(rejection) => return Ok(Err(rejection.to_string())),

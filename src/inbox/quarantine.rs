@@ -3,6 +3,8 @@
 use sqlx::PgConnection;
 use sqlx::types::time::OffsetDateTime;
 
+use crate::captured::Captured;
+
 /// A refused delivery, without its body.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 #[allow(missing_docs, reason = "the columns of quarantine")]
@@ -30,15 +32,26 @@ pub async fn list(
     .await
 }
 
-/// A kept delivery's header lines and body, as they came; `None`: it is not there.
-pub async fn request(
-    connection: &mut PgConnection,
-    id: i64,
-) -> Result<Option<(Vec<u8>, Vec<u8>)>, sqlx::Error> {
-    sqlx::query_as("select head, body from quarantine where id = $1")
+/// One of them; `None`: it is not there.
+pub async fn find(connection: &mut PgConnection, id: i64) -> Result<Option<Refused>, sqlx::Error> {
+    sqlx::query_as(
+        "select id, endpoint, provider, reason, detail, received_at, octet_length(body) as bytes
+         from quarantine where id = $1",
+    )
+    .bind(id)
+    .fetch_optional(connection)
+    .await
+}
+
+/// A kept delivery as it came, but for credentials; `None`: it is not there.
+pub async fn request(connection: &mut PgConnection, id: i64) -> Result<Option<Captured>, sqlx::Error> {
+    let row: Option<(Vec<u8>, Vec<u8>)> = sqlx::query_as("select head, body from quarantine where id = $1")
         .bind(id)
         .fetch_optional(connection)
-        .await
+        .await?;
+    let Some((head, body)) = row else { return Ok(None) };
+    let captured = Captured::parse(&[head, body].concat());
+    captured.map(Some).map_err(|reason| sqlx::Error::Decode(reason.into()))
 }
 
 /// Removes kept deliveries.
