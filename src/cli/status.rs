@@ -112,7 +112,8 @@ impl Overview {
         for MatchedSecret { endpoint, secret, matched, last_matched_at } in &self.secrets {
             writeln!(
                 out,
-                "\nsecret     {endpoint}: {secret} fitted {matched} times, the last {}",
+                "\nsecret     {endpoint}: {secret} fitted {matched} time{}, the last {}",
+                if *matched == 1 { "" } else { "s" },
                 time(*last_matched_at)
             )?;
         }

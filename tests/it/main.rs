@@ -14,6 +14,7 @@ mod deliveries;
 mod explain;
 mod faults;
 mod fixtures;
+mod operating;
 mod reading;
 mod settling;
 mod signatures;
