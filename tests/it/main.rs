@@ -16,6 +16,7 @@ mod faults;
 mod fixtures;
 mod operating;
 mod reading;
+mod reprocessing;
 mod settling;
 mod signatures;
 mod support;

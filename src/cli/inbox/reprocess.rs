@@ -115,30 +115,41 @@ impl Reprocess {
         let readers = readers(&self.config.read(Secrets::NotNeeded)?);
         runtime()?.block_on(async {
             let mut ops = Ops::connect().await?;
-            let found = self.find(&mut ops.connection, filter).await?;
+            let (found, all_named) = self.find(&mut ops.connection, filter).await?;
             let (work, unknown): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|candidate| readers.contains_key(&candidate.endpoint));
             self.tell_of_unknown(&unknown)?;
+            let whole = all_named && unknown.is_empty();
             if work.is_empty() && unknown.is_empty() {
                 return Err(NotFound("nothing matched; see `wharf inbox list`".to_owned()).into());
             }
             if self.dry_run {
-                return Ok(self.dry_run(&mut ops.connection, &work, &readers).await? && unknown.is_empty());
+                return Ok(self.dry_run(&mut ops.connection, &work, &readers).await? && whole);
             }
             if !work.is_empty() && !self.confirmed(work.len())? {
                 writeln!(io::stderr(), "nothing was done")?;
                 return Ok(false);
             }
-            Ok(self.run_all(&mut ops.connection, &work, &readers).await? && unknown.is_empty())
+            Ok(self.run_all(&mut ops.connection, &work, &readers).await? && whole)
         })
     }
 
-    async fn find(&self, connection: &mut PgConnection, filter: Filter) -> anyhow::Result<Vec<Candidate>> {
-        let mut filter = filter;
+    /// The events that fit; and whether those that are named are all among them, or applied already.
+    async fn find(
+        &self,
+        connection: &mut PgConnection,
+        mut filter: Filter,
+    ) -> anyhow::Result<(Vec<Candidate>, bool)> {
+        let mut all_named = true;
         for target in &self.targets {
-            filter.ids.push(find(connection, target).await?.id);
+            let entry = find(connection, target).await?;
+            filter.ids.push(entry.id);
+            if !filter.statuses.iter().any(|status| status.name() == entry.status) {
+                writeln!(io::stderr(), "{target} left out: it is {}{}", entry.status, way_in(&entry))?;
+                all_named &= entry.status == "processed";
+            }
         }
-        Ok(candidates(connection, &filter, self.limit).await?)
+        Ok((candidates(connection, &filter, self.limit).await?, all_named))
     }
 
     fn tell_of_unknown(&self, unknown: &[Candidate]) -> io::Result<()> {
@@ -160,12 +171,12 @@ impl Reprocess {
         if self.yes {
             return Ok(true);
         }
+        let events = format!("{count} event{}", if count == 1 { "" } else { "s" });
         if !io::stdin().is_terminal() {
-            let text =
-                format!("{count} events would be run; there is nobody to ask: say --yes, or --dry-run");
+            let text = format!("{events} would be run; there is nobody to ask: say --yes, or --dry-run");
             return Err(Usage(text).into());
         }
-        write!(io::stderr(), "Run {count} event{} again? [y/N] ", if count == 1 { "" } else { "s" })?;
+        write!(io::stderr(), "Run {events} again? [y/N] ")?;
         let mut answer = String::new();
         io::stdin().read_line(&mut answer)?;
         Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
@@ -207,7 +218,7 @@ impl Reprocess {
             )?;
             for (id, settled) in ids.iter().zip(&settled) {
                 tally.count(*id, &settled.verdict);
-                progress.suspend(|| self.print(*id, settled))?;
+                progress.suspend(|| or_unread(self.print(*id, settled)))?;
             }
             done += ids.len();
             progress.set_position(done as u64);
@@ -279,11 +290,11 @@ impl Reprocess {
         if self.output.json {
             let summary: serde_json::Map<_, _> =
                 parts.iter().map(|(count, name)| (name.replace(' ', "_"), json!(count))).collect();
-            writeln!(io::stdout(), "{}", json!({ "summary": summary }))?;
+            or_unread(writeln!(io::stdout(), "{}", json!({ "summary": summary })))?;
         } else {
             let parts = parts.iter().enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
             let parts: Vec<String> = parts.map(|(_, (count, name))| format!("{count} {name}")).collect();
-            writeln!(io::stdout(), "{}", parts.join(", "))?;
+            or_unread(writeln!(io::stdout(), "{}", parts.join(", ")))?;
         }
         Ok(tally.failures() == 0 && in_other_hands == 0 && not_run == 0)
     }
@@ -373,6 +384,23 @@ impl Reprocess {
             }
         }
         Ok(failures == 0 && tried == found && tally.passed_over.is_empty())
+    }
+}
+
+/// Whoever reads the output may have seen enough; what was asked for is done even so.
+fn or_unread(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// How an event is run that is neither failed nor dead.
+fn way_in(entry: &Entry) -> &'static str {
+    match entry.status.as_str() {
+        "ignored" => "; --status ignored runs such events, too",
+        "discarded" => "; `wharf inbox undiscard` makes it a dead letter again",
+        _ => "",
     }
 }
 
