@@ -275,7 +275,10 @@ async fn ids_about(connection: &mut PgConnection, number: &str) -> Result<Vec<i6
            select id from receipt where receipt.tenant_id = tenant.id and receipt.number = $1) as aggregate
          join outbox message on message.aggregate_id = aggregate.id where message.inbox_id is not null
          union
-         select id from webhook_inbox where status in ('failed', 'dead') and about @> array[$1]",
+         select id from webhook_inbox where status in ('failed', 'dead') and about @> array[$1]
+         union
+         select id from webhook_inbox
+         where status = 'discarded' and status <> 'processed' and about @> array[$1]",
     )
     .bind(number)
     .fetch_all(connection)
@@ -299,18 +302,25 @@ async fn bounds(
 ) -> Result<Bounds, sqlx::Error> {
     let mut bounds = Bounds { from: None, below: before };
     if let Some(since) = filter.since {
-        bounds.from = first_id_at(connection, since.seconds() - CLOCKS_DIFFER_SECONDS).await?;
+        bounds.from = first_id(connection, "max", since.seconds() - CLOCKS_DIFFER_SECONDS).await?;
     }
     if let Some(until) = filter.until {
-        let end = first_id_at(connection, until.seconds() + CLOCKS_DIFFER_SECONDS).await?;
+        let end = first_id(connection, "min", until.seconds() + CLOCKS_DIFFER_SECONDS).await?;
         bounds.below = [bounds.below, end].into_iter().flatten().min();
     }
     Ok(bounds)
 }
 
-/// The first id of about this time, found by halving: ids follow the order of receipt, but for single events that
-/// were let in later, which a look at several at a time evens out. `None`: all are older.
-async fn first_id_at(connection: &mut PgConnection, seconds: i64) -> Result<Option<i64>, sqlx::Error> {
+/// The first id from which on the newest (`max`) or the oldest (`min`) of several events came at this time or later;
+/// one above the last if there is none; `None`: the inbox is empty.
+///
+/// It is found by halving: ids follow the order of receipt, but for single events that were let in later, which the
+/// look at several at a time evens out. (One that was let in after many that came later is missed by `until`.)
+async fn first_id(
+    connection: &mut PgConnection,
+    which: &'static str,
+    seconds: i64,
+) -> Result<Option<i64>, sqlx::Error> {
     let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let ends: (Option<i64>, Option<i64>) =
         sqlx::query_as("select min(id), max(id) from webhook_inbox").fetch_one(&mut *connection).await?;
@@ -318,19 +328,16 @@ async fn first_id_at(connection: &mut PgConnection, seconds: i64) -> Result<Opti
     let mut high = last + 1;
     while low < high {
         let middle = low + (high - low) / 2;
-        let newest: Option<OffsetDateTime> = sqlx::query_scalar(
-            "select max(received_at) from (
-               select received_at from webhook_inbox where id >= $1 order by id limit 64) as some",
-        )
-        .bind(middle)
-        .fetch_one(&mut *connection)
-        .await?;
-        match newest {
-            Some(newest) if newest < at => low = middle + 1,
+        let mut query = QueryBuilder::new(format!("select {which}(received_at) from ("));
+        query.push("select received_at from webhook_inbox where id >= ").push_bind(middle);
+        query.push(" order by id limit 64) as several");
+        let found: Option<OffsetDateTime> = query.build_query_scalar().fetch_one(&mut *connection).await?;
+        match found {
+            Some(found) if found < at => low = middle + 1,
             _ => high = middle,
         }
     }
-    Ok((low <= last).then_some(low))
+    Ok(Some(low))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
