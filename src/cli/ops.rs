@@ -122,3 +122,15 @@ pub(super) fn status_cell(status: &str) -> Cell {
 pub(super) fn seconds(at: Timestamp) -> String {
     Timestamp::from_seconds(at.seconds()).unwrap_or(at).to_string()
 }
+
+/// A text from outside, on one line and without what a terminal would obey.
+pub(super) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => plain.extend(c.escape_default()),
+            false => plain.push(c),
+        }
+    }
+    plain
+}

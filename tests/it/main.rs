@@ -14,6 +14,7 @@ mod deliveries;
 mod explain;
 mod faults;
 mod fixtures;
+mod inbox_commands;
 mod operating;
 mod reading;
 mod reprocessing;

@@ -282,7 +282,7 @@ fn too_few_or_too_old_events_are_not_held_back() {
     few.execute("delete from webhook_attempt; delete from webhook_inbox where id > 10");
     let gateway = Gateway::start_with(&few.url, OWN_RETRIES_OFF);
     assert_eq!(gateway.pay("evt_0", "pi_0", "INV-77", 100).said(), DEAD);
-    assert_eq!(Desk::new(&few).run(&["status"]).out.contains("stalls"), false);
+    assert!(!Desk::new(&few).run(&["status"]).out.contains("stalls"));
 }
 
 #[test]

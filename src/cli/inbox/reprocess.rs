@@ -14,7 +14,7 @@ use super::show::outlook;
 use super::{NotFound, Usage, find};
 use crate::cli::difference::{difference_json, difference_line};
 use crate::cli::filter::FilterArgs;
-use crate::cli::ops::{ConfigFile, Operator, Ops, Output};
+use crate::cli::ops::{ConfigFile, Operator, Ops, Output, plain};
 use crate::cli::runtime;
 use crate::config::Secrets;
 use crate::gateway::readers;
@@ -255,9 +255,12 @@ impl Reprocess {
         }
         match (&settled.verdict, trouble) {
             (verdict, Some(trouble)) => {
-                writeln!(io::stdout(), "{id}  {}  {}: {}", verdict.name(), trouble.kind.name(), trouble.text)
+                let (name, kind, text) = (verdict.name(), trouble.kind.name(), plain(&trouble.text));
+                writeln!(io::stdout(), "{id}  {name}  {kind}: {text}")
             }
-            (Verdict::Undecided(reason), None) => writeln!(io::stdout(), "{id}  undecided  {reason}"),
+            (Verdict::Undecided(reason), None) => {
+                writeln!(io::stdout(), "{id}  undecided  {}", plain(reason))
+            }
             _ => Ok(()),
         }
     }
@@ -350,9 +353,10 @@ impl Reprocess {
         }
         let (endpoint, event_id, kind) =
             entry.map_or(("", "", ""), |entry| (&entry.endpoint, &entry.event_id, &entry.event_type));
-        writeln!(out, "{id}  {endpoint}  {event_id}  {kind}  {}", outlook(settled))?;
+        let (event_id, kind) = (plain(event_id), plain(kind));
+        writeln!(out, "{id}  {endpoint}  {event_id}  {kind}  {}", plain(&outlook(settled)))?;
         for difference in &settled.differences {
-            writeln!(out, "    {}", difference_line(difference))?;
+            writeln!(out, "    {}", plain(&difference_line(difference)))?;
         }
         Ok(())
     }
