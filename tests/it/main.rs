@@ -16,6 +16,7 @@ mod faults;
 mod fixtures;
 mod inbox_commands;
 mod operating;
+mod quarantine;
 mod reading;
 mod reprocessing;
 mod settling;
