@@ -134,3 +134,11 @@ pub(super) fn plain(text: &str) -> String {
     }
     plain
 }
+
+/// Whoever reads the output may have seen enough; what was asked for is done even so.
+pub(super) fn or_unread(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}

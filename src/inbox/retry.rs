@@ -88,9 +88,10 @@ impl Retrier {
                 self.activities.applied(&due.endpoint, now);
             }
         }
-        // If all are in other hands, they are still due: looking at once would only find them again.
-        let some_were_ours = settled.iter().any(|settled| settled.verdict != Verdict::Duplicate);
-        Ok(some_were_ours && (ids.len() < due.len() || due.len() == BATCH_MAX))
+        // Those in other hands are still due: looking at once would only find them again.
+        let has_settled =
+            |settled: &Settled| !matches!(settled.verdict, Verdict::Duplicate | Verdict::Undecided(_));
+        Ok(settled.iter().any(has_settled) && (ids.len() < due.len() || due.len() == BATCH_MAX))
     }
 
     /// Says in the log when an endpoint begins or ceases to stall.

@@ -386,6 +386,9 @@ fn what_a_terminal_would_obey_is_written_out() {
         assert!(ran.code != 2 && !ran.out.contains('\u{1b}'), "{arguments:?} {:?}", ran.out);
         assert!(ran.out.contains(r"\u{1b}["), "{arguments:?} {:?}", ran.out);
     }
+    database.wait_for("it is seen", "select last_event_type ~ '^x' from endpoint_activity", "true");
+    let status = desk.run(&["status"]).out;
+    assert!(status.contains(r" x.\u{1b}[31my  "), "{status:?}");
 }
 
 #[test]

@@ -228,6 +228,28 @@ fn after_the_secret_was_corrected_what_was_good_is_let_in_at_the_time_it_came() 
 }
 
 #[test]
+fn a_reader_who_has_seen_enough_does_not_end_the_letting_in() {
+    let database = Database::new();
+    for n in 1..=3 {
+        let body = payment_succeeded(&format!("evt_{n}"), &format!("pi_{n}"), "INV-1", 100);
+        let head = format!("stripe-signature: {}\n\n", stripe_signature(body.as_bytes(), now()));
+        database.execute(&format!(
+            "insert into quarantine (endpoint, provider, reason, detail, received_at, head, body)
+             values ('stripe', 'stripe', 'wrong', 'x', now(), '\\x{}', '\\x{}')",
+            hex::encode(head),
+            hex::encode(body)
+        ));
+    }
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let desk = Desk::new(&database);
+    let output = desk.command(&["quarantine", "reverify"]).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    assert_eq!(database.rows("select count(*) from quarantine"), "0");
+    assert_eq!(database.invoice("INV-1"), "partially_paid|300|0");
+}
+
+#[test]
 fn what_could_not_be_written_down_is_written_once_and_does_not_grow_meanwhile() {
     let database = Database::new();
     let limits = QuarantineLimits { keep: 3, per_minute: 100, body_limit_bytes: 100 };

@@ -200,6 +200,16 @@ fn it_stops_after_so_many_failures_and_takes_no_more_than_the_limit() {
             .rows("select string_agg(id::text, ' ' order by id) from webhook_inbox where status = 'dead'"),
         "3 6 7 8 9 10"
     );
+    let ran = desk.run(&["inbox", "reprocess", "--all", "--dry-run", "--stop-after-failures", "1"]);
+    assert_eq!(ran.code, 1);
+    assert!(
+        ran.out.ends_with(
+            "\ndry run: 0 would be applied, 1 would not; nothing was changed\n5 more were not tried, as \
+                           --stop-after-failures says\n"
+        ),
+        "{}",
+        ran.out
+    );
     database.insert_invoice("INV-77", 1000);
     assert_eq!(desk.out(&["inbox", "reprocess", "--all", "--yes", "--limit", "3"]), "3 applied\n");
     assert_eq!(
@@ -322,6 +332,25 @@ fn an_event_in_other_hands_is_passed_over() {
     });
     drop(runtime);
     assert_eq!(left(&database), "dead|1\nprocessed|1");
+}
+
+#[test]
+fn what_waits_for_somebody_elses_lock_stays_what_it_was() {
+    let database = Database::new();
+    record(&database, 1..=2, "'INV-' || n", 100);
+    database
+        .execute("insert into webhook_attempt (inbox_id, origin, outcome) values (1, 'delivery', 'dead')");
+    let desk = Desk::new(&database);
+    let row = "select status, attempts, error_kind, last_error, fingerprint, settled_at from webhook_inbox where id = 1";
+    let before = database.rows(row);
+    let lock = database.lock_invoice("INV-1");
+    let ran = desk.run(&["inbox", "reprocess", "--all", "--yes"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
+    assert_eq!(ran.out, "1  undecided  canceling statement due to lock timeout\n1 applied, 1 undecided\n");
+    drop(lock);
+    assert_eq!(database.rows(row), before);
+    assert_eq!(database.rows("select count(*) from webhook_attempt where inbox_id = 1"), "1");
+    assert_eq!(desk.out(&["inbox", "reprocess", "1", "--yes"]), "1 applied\n");
 }
 
 #[test]

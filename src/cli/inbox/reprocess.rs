@@ -14,7 +14,7 @@ use super::show::outlook;
 use super::{NotFound, Usage, find};
 use crate::cli::difference::{difference_json, difference_line};
 use crate::cli::filter::FilterArgs;
-use crate::cli::ops::{ConfigFile, Operator, Ops, Output, plain};
+use crate::cli::ops::{ConfigFile, Operator, Ops, Output, or_unread, plain};
 use crate::cli::runtime;
 use crate::config::Secrets;
 use crate::gateway::readers;
@@ -381,21 +381,14 @@ impl Reprocess {
             writeln!(io::stdout(), "; nothing was changed")?;
             if tried < found {
                 let left = found - tried;
-                writeln!(
-                    io::stdout(),
-                    "{left} more were not tried, so as not to hold locks for longer: narrow the filter, or use --limit"
-                )?;
+                let why = match self.stop_after_failures {
+                    Some(stop) if failures >= u64::from(stop) => "as --stop-after-failures says",
+                    _ => "so as not to hold locks for longer: narrow the filter, or use --limit",
+                };
+                writeln!(io::stdout(), "{left} more were not tried, {why}")?;
             }
         }
         Ok(failures == 0 && tried == found && tally.passed_over.is_empty())
-    }
-}
-
-/// Whoever reads the output may have seen enough; what was asked for is done even so.
-fn or_unread(written: io::Result<()>) -> io::Result<()> {
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
     }
 }
 
