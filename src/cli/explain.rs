@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use super::ops::{ConfigFile, Ops, Output};
-use super::{Usage, runtime};
+use super::{NotFound, Usage, runtime};
 use crate::captured::Captured;
 use crate::config::{Config, EndpointConfig, Secrets};
 use crate::fixture::Fixture;
@@ -27,7 +27,7 @@ way, a header that was renamed, a clock that is off, another scheme. What makes 
 is the cause. A secret is never printed.
 
 Exit codes: 0 a cause was found, or it would be accepted; 1 no known cause; 2 the command line or
-a file is wrong.
+a file is wrong; 3 nothing is kept under this id.
 
 A request as it was captured (headers, an empty line, the exact body), at the time it came:
   wharf explain --request refused.http --endpoint stripe --at 2026-03-01T10:00:00Z
@@ -155,7 +155,8 @@ async fn read_quarantine(id: i64) -> anyhow::Result<Request> {
             .fetch_optional(&mut ops.connection)
             .await?;
     let (endpoint, head, body, received_at) = row.ok_or_else(|| {
-        Usage(format!("the quarantine holds no delivery {id}; it may have been removed for its age"))
+        let newest = "only the newest of an endpoint are kept";
+        NotFound(format!("nothing is kept under the id {id}; {newest}, see `wharf quarantine list`"))
     })?;
     let captured = Captured::parse(&[head, body].concat())
         .map_err(anyhow::Error::msg)

@@ -645,10 +645,11 @@ fn a_quarantined_delivery_is_explained_at_the_time_it_came() {
     assert!(ran.out.starts_with(said), "{}", ran.out);
     assert!(run(&quarantine("2025-12-01T12:00:10Z")).out.contains("\naccepted: "));
     let ran = run("999999");
-    assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+    assert_eq!((ran.code, ran.out.as_str()), (3, ""));
     assert_eq!(
         ran.err,
-        "wharf: the quarantine holds no delivery 999999; it may have been removed for its age\n"
+        "wharf: nothing is kept under the id 999999; only the newest of an endpoint are kept, see `wharf quarantine \
+         list`\n"
     );
 }
 

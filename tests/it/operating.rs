@@ -82,7 +82,7 @@ fn a_failing_event_is_on_record_dies_and_is_applied_once_by_an_operator() {
 #[test]
 fn an_event_whose_cause_is_gone_heals_without_a_redelivery() {
     let database = Database::new();
-    let gateway = Gateway::start(&database);
+    let gateway = Gateway::start_with(&database.url, OWN_RETRIES_OFF);
     assert_eq!(gateway.pay("evt_1", "pi_1", "INV-77", 500).said(), FAILED);
     assert_eq!(
         database.rows("select next_attempt_at - now() between '1 s' and '8 s' from webhook_inbox"),
@@ -91,6 +91,7 @@ fn an_event_whose_cause_is_gone_heals_without_a_redelivery() {
     );
     database.insert_invoice("INV-77", 500);
     due(&database);
+    let gateway = Gateway::start(&database);
     database.wait_for("the retry", "select status, attempts from webhook_inbox", "processed|2");
     assert_eq!(
         database.rows("select origin, operator, outcome from webhook_attempt order by at"),
