@@ -14,7 +14,8 @@ drop index webhook_inbox_dead;
 create index webhook_inbox_not_applied on webhook_inbox (status, id) where status <> 'processed';
 create index webhook_inbox_trouble
     on webhook_inbox (endpoint, event_type, error_kind, fingerprint, status, id) where status in ('failed', 'dead');
-create index webhook_inbox_trouble_about on webhook_inbox using gin (about) where status in ('failed', 'dead');
+create index webhook_inbox_about on webhook_inbox using gin (about)
+    where status in ('failed', 'dead', 'discarded');
 -- The only one that every event pays for: the newest events of an endpoint or a type, among millions of others.
 create index webhook_inbox_of_type on webhook_inbox (endpoint, event_type, id);
 

@@ -10,7 +10,7 @@ use crate::provider::Headers;
 pub struct Captured {
     /// The path of the request line, without what comes after `?`; `None` where the file has no request line.
     pub path: Option<String>,
-    /// The header lines in the order received; names are lower-case.
+    /// The header lines; names are lower-case.
     pub headers: Vec<(String, Vec<u8>)>,
     /// The exact bytes.
     pub body: Vec<u8>,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use sqlx::types::Uuid;
 
-use super::ops::{Ops, Output};
+use super::ops::{Ops, Output, plain};
 use super::{Usage, runtime};
 use crate::audit::{Finding, Report, Tally, audit};
 
@@ -80,8 +80,9 @@ fn print_text(out: &mut impl io::Write, report: &Report) -> io::Result<()> {
         let word = if check.only_warns() { "warning" } else { "break" };
         writeln!(
             out,
-            "\n{word} in {}: {what}\n  {field} is        {stored}\n  {:width$} should be {recomputed}\n  {}",
+            "\n{word} in {}: {}\n  {field} is        {stored}\n  {:width$} should be {recomputed}\n  {}",
             check.name(),
+            plain(what),
             "",
             check.way_out(),
             width = field.len(),

@@ -26,7 +26,7 @@ way, a header that was renamed, a clock that is off, another scheme. What makes 
 is the cause. A secret is never printed.
 
 Exit codes: 0 a cause was found, or it would be accepted; 1 no known cause; 2 the command line or
-a file is wrong; 3 nothing is kept under that id.
+a file is wrong; 3 nothing is kept under this id.
 
 A request as it was captured (headers, an empty line, the exact body), at the time it came:
   wharf explain --request refused.http --endpoint stripe --at 2026-03-01T10:00:00Z
@@ -148,7 +148,10 @@ fn read_fixture(file: &Path, config: &Config) -> anyhow::Result<Request> {
 
 async fn read_quarantine(id: i64) -> anyhow::Result<Request> {
     let connection = &mut Ops::connect().await?.connection;
-    let missing = || NotFound(format!("nothing is kept under the id {id}; see `wharf quarantine list`"));
+    let missing = || {
+        let newest = "only the newest of an endpoint are kept";
+        NotFound(format!("nothing is kept under the id {id}; {newest}, see `wharf quarantine list`"))
+    };
     let kept = find(connection, id).await?.ok_or_else(missing)?;
     let captured = request(connection, id).await?.ok_or_else(missing)?;
     Ok(Request {

@@ -62,7 +62,8 @@ fn error_kinds() -> clap::builder::PossibleValuesParser {
 pub(super) fn when(text: &str) -> Result<Timestamp, String> {
     if let Ok(age) = humantime::parse_duration(text) {
         let now = Timestamp::from(SystemTime::now());
-        return Ok(now.plus_seconds(-i64::try_from(age.as_secs()).unwrap_or(i64::MAX / 2_000_000)));
+        let seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX).min(now.seconds());
+        return Ok(now.plus_seconds(-seconds));
     }
     humantime::parse_rfc3339_weak(text)
         .map(Timestamp::from)

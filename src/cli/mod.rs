@@ -143,8 +143,9 @@ pub fn run() -> ExitCode {
         Command::Quarantine(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "wharf", &mut std::io::stdout());
-            Ok(true)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "wharf", &mut script);
+            std::io::stdout().write_all(&script).map(|()| true).map_err(anyhow::Error::from)
         }
         Command::Fixtures(command) => command.run(),
         Command::PrivatePostgres { place, fast } => {

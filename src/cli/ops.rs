@@ -122,3 +122,23 @@ pub(super) fn status_cell(status: &str) -> Cell {
 pub(super) fn seconds(at: Timestamp) -> String {
     Timestamp::from_seconds(at.seconds()).unwrap_or(at).to_string()
 }
+
+/// A text from outside, on one line and without what a terminal would obey.
+pub(super) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => plain.extend(c.escape_default()),
+            false => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// Whoever reads the output may have seen enough; what was asked for is done even so.
+pub(super) fn or_unread(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use serde_json::json;
 
-use super::ops::{ConfigFile, Ops, Output, seconds};
+use super::ops::{ConfigFile, Ops, Output, or_unread, plain, seconds};
 use super::{NotFound, runtime};
 use crate::config::Secrets;
 use crate::endpoint::Endpoint;
@@ -138,14 +138,14 @@ impl Reverify {
             if self.output.json {
                 let line =
                     json!({ "id": kept.id, "endpoint": kept.endpoint, "let_in": good, "outcome": word });
-                writeln!(io::stdout(), "{line}")?;
+                or_unread(writeln!(io::stdout(), "{line}"))?;
             } else {
-                let verdict = if good { "let in" } else { "still refused" };
-                writeln!(io::stdout(), "{}  {}  {verdict}: {word}", kept.id, kept.endpoint)?;
+                let (verdict, word) = (if good { "let in" } else { "still refused" }, plain(&word));
+                or_unread(writeln!(io::stdout(), "{}  {}  {verdict}: {word}", kept.id, kept.endpoint))?;
             }
         }
         if !self.output.json {
-            writeln!(io::stdout(), "{let_in} of {} let in", found.len())?;
+            or_unread(writeln!(io::stdout(), "{let_in} of {} let in", found.len()))?;
         }
         Ok(let_in == found.len())
     }

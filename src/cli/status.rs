@@ -7,7 +7,7 @@ use comfy_table::{Cell, Color};
 use serde_json::{Value, json};
 use sqlx::types::time::OffsetDateTime;
 
-use super::ops::{Ops, Output, seconds, write_table};
+use super::ops::{Ops, Output, plain, seconds, write_table};
 use super::runtime;
 use crate::inbox::overview::{EndpointOverview, MatchedSecret, Refusals, endpoints, refusals, secrets};
 use crate::inbox::select::by_index_alone;
@@ -114,7 +114,8 @@ impl Overview {
         for MatchedSecret { endpoint, secret, matched, last_matched_at } in &self.secrets {
             writeln!(
                 out,
-                "\nsecret     {endpoint}: {secret} fitted {matched} times, the last {}",
+                "\nsecret     {endpoint}: {secret} fitted {matched} time{}, the last {}",
+                if *matched == 1 { "" } else { "s" },
                 time(*last_matched_at)
             )?;
         }
@@ -157,7 +158,7 @@ impl Overview {
 
 fn cells(endpoint: &EndpointOverview) -> Vec<Cell> {
     let last = match (endpoint.last_verified_at, &endpoint.last_event_type) {
-        (Some(at), Some(kind)) => format!("{} {kind}", time(at)),
+        (Some(at), Some(kind)) => format!("{} {}", time(at), plain(kind)),
         _ => "-".to_owned(),
     };
     let alarming =

@@ -154,17 +154,26 @@ impl Activities {
         seen.kept.push_back(Kept { reason, detail, at, head, body: body.to_owned() });
     }
 
-    /// Writes down what was seen since the last time. After an error it is kept for the next.
+    /// Writes down what was seen since the last time. After an error, what is not yet written is kept for the next.
     pub async fn flush(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         for (endpoint, activity) in &self.endpoints {
-            let seen = activity.take();
+            let mut seen = activity.take();
             if let Err(error) = seen.write(connection, endpoint, activity, self.quarantine.keep).await {
-                activity.put_back(seen);
+                activity.put_back(seen, self.quarantine.keep);
                 return Err(error);
             }
         }
         Ok(())
     }
+}
+
+/// Writes down that events of these endpoints were applied now, without a gateway.
+pub async fn write_applied(connection: &mut PgConnection, endpoints: &[&str]) -> Result<(), sqlx::Error> {
+    sqlx::query("update endpoint_activity set last_applied_at = now() where endpoint = any($1)")
+        .bind(endpoints)
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 impl Activity {
@@ -179,28 +188,34 @@ impl Activity {
     }
 
     /// What could not be written is added to what was seen since.
-    fn put_back(&self, old: Seen) {
+    fn put_back(&self, old: Seen, keep: usize) {
         let mut seen = self.seen();
         let newer = std::mem::replace(&mut *seen, old);
         for (outcome, count) in newer.answers {
             *seen.answers.entry(outcome).or_default() += count;
         }
         for (secret, (count, last)) in newer.secrets {
-            seen.secrets.entry(secret).or_insert((0, last)).0 += count;
+            let known = seen.secrets.entry(secret).or_insert((0, last));
+            *known = (known.0 + count, last.max(known.1));
         }
         for (reason, refusals) in newer.refusals {
-            seen.refusals.entry(reason).and_modify(|known| known.count += refusals.count).or_insert(refusals);
+            let count = seen.refusals.get(reason).map_or(0, |known| known.count) + refusals.count;
+            let first = seen.refusals.get(reason).map_or(refusals.first, |known| known.first);
+            seen.refusals.insert(reason, Refusals { count, first, ..refusals });
         }
         seen.last_verified = newer.last_verified.or(seen.last_verified.take());
         seen.last_applied = newer.last_applied.max(seen.last_applied);
         seen.kept.extend(newer.kept);
+        let too_many = seen.kept.len().saturating_sub(keep);
+        seen.kept.drain(..too_many);
         seen.minute = newer.minute;
     }
 }
 
 impl Seen {
+    /// What is written is no longer there.
     async fn write(
-        &self,
+        &mut self,
         connection: &mut PgConnection,
         endpoint: &str,
         activity: &Activity,
@@ -208,15 +223,21 @@ impl Seen {
     ) -> Result<(), sqlx::Error> {
         if self.last_verified.is_some() || self.last_applied.is_some() {
             self.write_activity(connection, endpoint, &activity.provider).await?;
+            (self.last_verified, self.last_applied) = (None, None);
+            self.answers.clear();
         }
         if !self.secrets.is_empty() {
             self.write_secrets(connection, endpoint, &activity.secrets).await?;
+            self.secrets.clear();
         }
         if !self.refusals.is_empty() {
             self.write_refusals(connection, endpoint).await?;
+            self.refusals.clear();
         }
         if !self.kept.is_empty() {
-            self.write_kept(connection, endpoint, &activity.provider, keep).await?;
+            self.write_kept(connection, endpoint, &activity.provider).await?;
+            self.kept.clear();
+            clear_old(connection, endpoint, keep).await?;
         }
         Ok(())
     }
@@ -311,7 +332,6 @@ impl Seen {
         connection: &mut PgConnection,
         endpoint: &str,
         provider: &str,
-        keep: usize,
     ) -> Result<(), sqlx::Error> {
         let all = || self.kept.iter();
         sqlx::query(
@@ -325,16 +345,21 @@ impl Seen {
         .bind(all().map(|kept| OffsetDateTime::from(kept.at)).collect::<Vec<_>>())
         .bind(all().map(|kept| kept.head.as_slice()).collect::<Vec<_>>())
         .bind(all().map(|kept| kept.body.as_slice()).collect::<Vec<_>>())
-        .execute(&mut *connection)
-        .await?;
-        sqlx::query(
-            "delete from quarantine where endpoint = $1 and id <= (
-               select id from quarantine where endpoint = $1 order by id desc offset $2 limit 1)",
-        )
-        .bind(endpoint)
-        .bind(i64::try_from(keep).unwrap_or(i64::MAX))
         .execute(connection)
         .await?;
         Ok(())
     }
+}
+
+/// Leaves the newest kept deliveries of an endpoint.
+async fn clear_old(connection: &mut PgConnection, endpoint: &str, keep: usize) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "delete from quarantine where endpoint = $1 and id <= (
+           select id from quarantine where endpoint = $1 order by id desc offset $2 limit 1)",
+    )
+    .bind(endpoint)
+    .bind(i64::try_from(keep).unwrap_or(i64::MAX))
+    .execute(connection)
+    .await?;
+    Ok(())
 }

@@ -100,8 +100,7 @@ pub async fn effects(
              from receipts join receipt_line line on line.receipt_id = receipts.id)
            select effect.table, effect.text, effect.row::text from (
              select 1 as part, entry.id, 'invoice_entry' as table,
-                    format('%s %s: %s %s minor units on invoice %s', entry.kind, entry.provider_ref,
-                           entry.amount, entry.currency, invoice.number) as text,
+                    format('%s %s on invoice %s', entry.kind, entry.provider_ref, invoice.number) as text,
                     json_build_object('id', entry.id, 'invoice', invoice.number, 'kind', entry.kind,
                                       'provider_ref', entry.provider_ref, 'amount', entry.amount,
                                       'currency', entry.currency) as row

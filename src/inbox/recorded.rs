@@ -5,6 +5,7 @@
 //! redelivery has in hands is passed over: whoever holds it settles it.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::Value;
 use sqlx::types::time::OffsetDateTime;
@@ -13,7 +14,7 @@ use sqlx::{PgConnection, Row as _};
 use super::Origin;
 use super::claim::{Claimed, hoped_for, ignored_because};
 use super::queue::BATCH_BYTES_MAX;
-use crate::provider::{Event, Headers, Reader, Verified};
+use crate::provider::{Content, Event, Headers, Reader, Verified};
 use crate::timestamp::Timestamp;
 
 /// How the events of each endpoint are read, by the endpoint's name.
@@ -91,7 +92,14 @@ fn stored(row: &sqlx::postgres::PgRow, readers: &Readers) -> Result<Stored, sqlx
     let headers: &str = row.try_get("headers")?;
     let body: &[u8] = row.try_get("body")?;
     let reader = readers.get(&endpoint).expect("only rows of known endpoints are asked for");
-    let mut event = read_again(reader, headers, body);
+    let event = catch_unwind(AssertUnwindSafe(|| read_again(reader, headers, body)));
+    // One that cannot even be read must not hold up all others.
+    let mut event = event.unwrap_or_else(|_panic| Event {
+        id: String::new(),
+        kind: String::new(),
+        occurred_at: None,
+        content: Content::Unreadable("reading this event panicked; please report it".to_owned()),
+    });
     // The key stays what it was: it is what redeliveries are compared with.
     event.id = row.try_get("event_id")?;
     Ok(Stored {

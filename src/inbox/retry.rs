@@ -50,10 +50,9 @@ impl Retrier {
     /// Runs until it is stopped.
     pub async fn run(mut self) {
         let stop = Arc::clone(&self.stop);
-        let mut stalls_due = Instant::now() + STALL_INTERVAL;
+        let mut stalls_due = Instant::now();
         loop {
             let wait = match self.retry_due().await {
-                // There may be more at once.
                 Ok(true) => Duration::ZERO,
                 Ok(false) => INTERVAL,
                 Err(lost) => {
@@ -72,7 +71,7 @@ impl Retrier {
         }
     }
 
-    /// Tries one batch of due events again; whether the batch was full.
+    /// Tries one batch of due events again; whether there may be more at once.
     async fn retry_due(&mut self) -> Result<bool, Lost> {
         let endpoints = &self.endpoints;
         let due = self.session.run(async |connection| due(connection, endpoints, BATCH_MAX).await).await?;
@@ -89,7 +88,10 @@ impl Retrier {
                 self.activities.applied(&due.endpoint, now);
             }
         }
-        Ok(ids.len() < due.len() || due.len() == BATCH_MAX)
+        // Those in other hands are still due: looking at once would only find them again.
+        let has_settled =
+            |settled: &Settled| !matches!(settled.verdict, Verdict::Duplicate | Verdict::Undecided(_));
+        Ok(settled.iter().any(has_settled) && (ids.len() < due.len() || due.len() == BATCH_MAX))
     }
 
     /// Says in the log when an endpoint begins or ceases to stall.

@@ -6,7 +6,7 @@
 
 use sqlx::postgres::PgRow;
 use sqlx::types::time::OffsetDateTime;
-use sqlx::{AssertSqlSafe, Executor as _, FromRow, PgConnection, Postgres, QueryBuilder, Row as _};
+use sqlx::{Executor as _, FromRow, PgConnection, Postgres, QueryBuilder, Row as _};
 
 use super::recorded::Candidate;
 use crate::timestamp::Timestamp;
@@ -51,7 +51,7 @@ pub struct Filter {
     pub providers: Vec<String>,
     /// Any of these event types.
     pub types: Vec<String>,
-    /// Any of these kinds of error; of failed and dead events, if no status is named.
+    /// Any of these kinds of error; of events that were not applied, if no status is named.
     pub error_kinds: Vec<String>,
     /// The group of one error.
     pub fingerprint: Option<String>,
@@ -250,7 +250,7 @@ pub async fn by_index_alone(connection: &mut PgConnection) -> Result<(), sqlx::E
 async fn resolved(connection: &mut PgConnection, filter: &Filter) -> Result<Filter, sqlx::Error> {
     let mut filter = filter.clone();
     if filter.statuses.is_empty() && (!filter.error_kinds.is_empty() || filter.fingerprint.is_some()) {
-        filter.statuses = TROUBLE.to_vec();
+        filter.statuses = vec![Status::Failed, Status::Dead, Status::Discarded];
     }
     if !filter.providers.is_empty() || (filter.event_id.is_some() && filter.endpoints.is_empty()) {
         let known = endpoints(connection).await?.into_iter().filter(|(endpoint, provider)| {
@@ -295,7 +295,8 @@ async fn ids_about(connection: &mut PgConnection, number: &str) -> Result<Vec<i6
            select id from receipt where receipt.tenant_id = tenant.id and receipt.number = $1) as aggregate
          join outbox message on message.aggregate_id = aggregate.id where message.inbox_id is not null
          union
-         select id from webhook_inbox where status in ('failed', 'dead') and about @> array[$1]",
+         select id from webhook_inbox
+         where status in ('failed', 'dead', 'discarded') and about @> array[$1]",
     )
     .bind(number)
     .fetch_all(connection)
@@ -319,22 +320,23 @@ async fn bounds(
 ) -> Result<Bounds, sqlx::Error> {
     let mut bounds = Bounds { from: None, below: before };
     if let Some(since) = filter.since {
-        // The newest of several: what was let in later does not make them old.
-        bounds.from = first_id_at(connection, "max", since.seconds() - CLOCKS_DIFFER_SECONDS).await?;
+        bounds.from = first_id(connection, "max", since.seconds() - CLOCKS_DIFFER_SECONDS).await?;
     }
     if let Some(until) = filter.until {
-        // The oldest of several: only when all are newer, the search need not go there.
-        let end = first_id_at(connection, "min", until.seconds() + CLOCKS_DIFFER_SECONDS).await?;
+        let end = first_id(connection, "min", until.seconds() + CLOCKS_DIFFER_SECONDS).await?;
         bounds.below = [bounds.below, end].into_iter().flatten().min();
     }
     Ok(bounds)
 }
 
-/// The first id of about this time, found by halving: ids follow the order of receipt, but for single events that
-/// were let in later, which a look at several at a time (their `max` or `min`) evens out. `None`: all are older.
-async fn first_id_at(
+/// The first id from which on the newest (`max`) or the oldest (`min`) of several events came at this time or later;
+/// one above the last if there is none; `None`: the inbox is empty.
+///
+/// It is found by halving: ids follow the order of receipt, but for single events that were let in later, which the
+/// look at several at a time evens out. (One that was let in after many that came later is missed by `until`.)
+async fn first_id(
     connection: &mut PgConnection,
-    of_several: &'static str,
+    which: &'static str,
     seconds: i64,
 ) -> Result<Option<i64>, sqlx::Error> {
     let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
@@ -344,19 +346,16 @@ async fn first_id_at(
     let mut high = last + 1;
     while low < high {
         let middle = low + (high - low) / 2;
-        let found: Option<OffsetDateTime> = sqlx::query_scalar(AssertSqlSafe(format!(
-            "select {of_several}(received_at) from (
-               select received_at from webhook_inbox where id >= $1 order by id limit 64) as several"
-        )))
-        .bind(middle)
-        .fetch_one(&mut *connection)
-        .await?;
+        let mut query = QueryBuilder::new(format!("select {which}(received_at) from ("));
+        query.push("select received_at from webhook_inbox where id >= ").push_bind(middle);
+        query.push(" order by id limit 64) as several");
+        let found: Option<OffsetDateTime> = query.build_query_scalar().fetch_one(&mut *connection).await?;
         match found {
             Some(found) if found < at => low = middle + 1,
             _ => high = middle,
         }
     }
-    Ok((low <= last).then_some(low))
+    Ok(Some(low))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

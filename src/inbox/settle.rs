@@ -9,7 +9,7 @@
 //! a savepoint of its own: one poison event hurts only itself. Either way the claim, and the failure if there is
 //! one, are committed together, so that a failure always leaves a record.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use sqlx::{Executor as _, PgConnection};
@@ -249,7 +249,7 @@ async fn try_one(
             connection.execute("rollback to applying").await?;
             let trouble = Trouble { kind: failure.kind(), text: shortened(said(&error)) };
             match failure {
-                StatementFailure::Own => failed(connection, &claimed, trouble, now).await?,
+                StatementFailure::Own => failed(connection, &claimed, trouble, 0, now).await?,
                 // It stays as it was: settled, and nobody's attempt.
                 StatementFailure::Conflict | StatementFailure::System if claimed.revived => {
                     connection.execute("rollback to claiming").await?;
@@ -303,7 +303,16 @@ async fn apply(
             events.push(BooksEvent { tenant: origin.tenant, inbox_id: *inbox_id, told, changes });
         }
     }
-    let mut results = ledger::apply(connection, &events, show).await?.into_iter();
+    let results = ledger::apply(connection, &events, show).await?;
+    // Their rows say what was hoped for until they are recorded, so that no query would count them.
+    let mut alike: HashMap<(&str, ErrorKind), i64> = HashMap::new();
+    let with_changes = claimed.iter().filter(|claimed| matches!(claimed.event.content, Content::Changes(_)));
+    for (claimed, result) in with_changes.zip(&results) {
+        if let Some((trouble, Heals::WithTime)) = result.as_ref().err().map(trouble_of) {
+            *alike.entry((&claimed.origin.endpoint, trouble.kind)).or_default() += 1;
+        }
+    }
+    let mut results = results.into_iter();
     let mut ends = Vec::with_capacity(claimed.len());
     for claimed in claimed {
         ends.push(match &claimed.event.content {
@@ -314,20 +323,21 @@ async fn apply(
             }
             Content::Changes(_) => match results.next().expect("every event of changes has a result") {
                 Ok(differences) => End { differences, ..End::of(Verdict::Processed) },
-                Err(reason) => not_applied(connection, claimed, &reason, now).await?,
+                Err(reason) => match trouble_of(&reason) {
+                    (trouble, Heals::Never) => End::of(Verdict::Dead(trouble)),
+                    (trouble, Heals::WithTime) => {
+                        let others = alike[&(claimed.origin.endpoint.as_str(), trouble.kind)] - 1;
+                        failed(connection, claimed, trouble, others, now).await?
+                    }
+                },
             },
         });
     }
     Ok(ends)
 }
 
-async fn not_applied(
-    connection: &mut PgConnection,
-    claimed: &Claimed<'_>,
-    reason: &ledger::NotApplied,
-    now: Timestamp,
-) -> Result<End, sqlx::Error> {
-    let (trouble, heals) = match reason {
+fn trouble_of(reason: &ledger::NotApplied) -> (Trouble, Heals) {
+    match reason {
         ledger::NotApplied::Refused(refusal) => {
             (Trouble { kind: refusal.into(), text: shortened(refusal.to_string()) }, refusal.heals())
         }
@@ -335,26 +345,25 @@ async fn not_applied(
             let text = "applying this event panicked; please report it".to_owned();
             (Trouble { kind: ErrorKind::Panic, text }, Heals::WithTime)
         }
-    };
-    match heals {
-        Heals::Never => Ok(End::of(Verdict::Dead(trouble))),
-        Heals::WithTime => failed(connection, claimed, trouble, now).await,
     }
 }
 
 /// A failed event is tried again, until it was tried often enough for long enough, or until its provider would
 /// give up at the next failure. What an operator ran again without success is what it was: a dead letter.
+///
+/// `others`: how many more of its batch fail alike.
 async fn failed(
     connection: &mut PgConnection,
     claimed: &Claimed<'_>,
     trouble: Trouble,
+    others: i64,
     now: Timestamp,
 ) -> Result<End, sqlx::Error> {
     let age = now.seconds() - claimed.first_received_at.seconds();
     let worn_out = age >= AGE_MIN_SECONDS && claimed.attempt >= ATTEMPTS_MAX;
     let dead = claimed.revived
         || last_chance(connection, claimed).await?
-        || (worn_out && !stall::holds(connection, claimed, trouble.kind, age).await?);
+        || (worn_out && !stall::holds(connection, claimed, trouble.kind, others, age).await?);
     Ok(End::of(if dead { Verdict::Dead(trouble) } else { Verdict::Failed(trouble) }))
 }
 
@@ -387,11 +396,8 @@ async fn record(
         },
     };
     let is_delivery = matches!(batch, Batch::Delivered(_));
-    let attempts: Vec<_> = claimed
-        .iter()
-        .zip(ends)
-        .filter(|(_, end)| end.counted && (end.verdict.trouble().is_some() || !is_delivery))
-        .collect();
+    let attempts: Vec<_> =
+        claimed.iter().zip(ends).filter(|(_, end)| end.verdict.trouble().is_some() || !is_delivery).collect();
     if attempts.is_empty() {
         return Ok(());
     }

@@ -16,11 +16,13 @@ const OTHERS_MIN: i64 = 10;
 /// An event that is older is a dead letter even so: providers give up on an endpoint that never answers well.
 const AGE_MAX_SECONDS: i64 = 24 * 3600;
 
-/// Whether an event that is tried out is held back from its death, because its endpoint stalls.
+/// Whether an event that is tried out is held back from its death, because its endpoint stalls. `others` of its batch
+/// fail alike, and are not yet on record.
 pub(super) async fn holds(
     connection: &mut PgConnection,
     claimed: &Claimed<'_>,
     kind: ErrorKind,
+    others: i64,
     age_seconds: i64,
 ) -> Result<bool, sqlx::Error> {
     if age_seconds >= AGE_MAX_SECONDS {
@@ -32,13 +34,14 @@ pub(super) async fn holds(
             and (select count(*) from (
                    select from webhook_inbox
                    where endpoint = $1 and error_kind = $2 and status = 'failed' and id <> $4
-                   limit $5) as others) >= $5",
+                   limit $5) as others) + $6 >= $5",
     )
     .bind(&claimed.origin.endpoint)
     .bind(kind.name())
     .bind(OffsetDateTime::from(claimed.first_received_at))
     .bind(claimed.inbox_id)
     .bind(OTHERS_MIN)
+    .bind(others)
     .fetch_one(connection)
     .await
 }

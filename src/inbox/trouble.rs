@@ -14,7 +14,7 @@ pub struct Trouble {
 }
 
 /// The kinds of trouble. Their names stand in `webhook_inbox.error_kind`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it, and the advice says what to do")]
 pub enum ErrorKind {
     InvoiceNotFound,

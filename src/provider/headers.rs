@@ -1,6 +1,6 @@
 //! The request's headers as VERIFY and READ see them.
 
-/// Header lines in the order received. Names are lower-case; values are the bytes on the wire.
+/// Header lines. Names are lower-case; values are the bytes on the wire.
 #[derive(Debug, Clone, Default)]
 pub struct Headers<'a>(Vec<(&'a str, &'a [u8])>);
 
@@ -35,7 +35,7 @@ impl<'a> Headers<'a> {
         self.iter().filter(|(name, _)| !CREDENTIALS.contains(name)).collect()
     }
 
-    /// All lines, in the order received.
+    /// All lines.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         self.0.iter().copied()
     }

@@ -636,7 +636,11 @@ fn a_quarantined_delivery_is_explained_at_the_time_it_came() {
     assert!(run(&quarantine("2025-12-01T12:00:10Z")).out.contains("\naccepted: "));
     let ran = run("999999");
     assert_eq!((ran.code, ran.out.as_str()), (3, ""));
-    assert_eq!(ran.err, "wharf: nothing is kept under the id 999999; see `wharf quarantine list`\n");
+    assert_eq!(
+        ran.err,
+        "wharf: nothing is kept under the id 999999; only the newest of an endpoint are kept, see `wharf quarantine \
+         list`\n"
+    );
 }
 
 #[test]

@@ -57,7 +57,7 @@ async fn by_reading(connection: &mut PgConnection, filter: &Filter) -> Vec<i64> 
     };
     let by_error = !filter.error_kinds.is_empty() || filter.fingerprint.is_some();
     let statuses = match filter.statuses.as_slice() {
-        [] if by_error => vec!["failed", "dead"],
+        [] if by_error => vec!["failed", "dead", "discarded"],
         given => given.iter().map(|status| status.name()).collect(),
     };
     any(&mut sql, "status", statuses);
@@ -68,7 +68,7 @@ async fn by_reading(connection: &mut PgConnection, filter: &Filter) -> Vec<i64> 
     any(&mut sql, "fingerprint", texts(filter.fingerprint.as_slice()));
     any(&mut sql, "event_id", texts(filter.event_id.as_slice()));
     if let Some(number) = &filter.number {
-        sql.push_str(&format!(" and '{number}' = any(about) and status in ('failed', 'dead')"));
+        sql.push_str(&format!(" and '{number}' = any(about) and status in ('failed', 'dead', 'discarded')"));
     }
     if let Some(since) = filter.since {
         sql.push_str(&format!(" and received_at >= '{since}'"));

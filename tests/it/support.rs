@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -87,6 +87,25 @@ impl Database {
         })
     }
 
+    /// Every row of every table.
+    pub fn dump(&self) -> String {
+        let tables = self.rows("select tablename from pg_tables where schemaname = 'wharf' order by 1");
+        let rows = tables.lines().map(|table| {
+            format!(
+                "{table}\n{}",
+                self.rows(&format!("select known::text as columns from {table} known order by 1"))
+            )
+        });
+        rows.collect::<Vec<_>>().join("\n\n")
+    }
+
+    pub fn insert_invoice(&self, number: &str, due: i64) {
+        self.execute(&format!(
+            "insert into invoice (tenant_id, number, currency, amount_due)
+             select id, '{number}', 'USD', {due} from tenant"
+        ));
+    }
+
     pub fn invoice(&self, number: &str) -> String {
         self.rows(&format!(
             "select status, amount_paid, amount_refunded from invoice where number = '{number}'"
@@ -162,6 +181,7 @@ pub struct Gateway {
     child: Child,
     pub address: SocketAddr,
     pub admin: SocketAddr,
+    log: Arc<Mutex<Vec<String>>>,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -227,8 +247,28 @@ impl Gateway {
         let serving: serde_json::Value = serde_json::from_str(&serving).unwrap();
         let address = |key: &str| serving[key].as_str().unwrap().parse().unwrap();
         let (listen, admin) = (address("listen"), address("admin_listen"));
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
-        Self { child, address: listen, admin, _folder: None }
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                eprintln!("{line}");
+                written.lock().unwrap().push(line);
+            }
+        });
+        Self { child, address: listen, admin, log, _folder: None }
+    }
+
+    /// What it has logged since it serves.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+
+    pub fn wait_for_log(&self, part: &str) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !self.log().contains(part) {
+            assert!(Instant::now() < until, "waited for `{part}` in the log:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub fn kill_dash_9(mut self) {
@@ -401,6 +441,91 @@ pub fn wharf(folder: &Path, environment: &[(&str, &str)], arguments: &[&str]) ->
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
+}
+
+/// Where an operator works: a folder with the gateway's configuration.
+pub struct Desk {
+    url: String,
+    folder: tempfile::TempDir,
+}
+
+impl Desk {
+    pub fn new(database: &Database) -> Self {
+        Self::with(database, ENDPOINTS)
+    }
+
+    pub fn with(database: &Database, config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("wharf.toml"), config).unwrap();
+        Self { url: database.url.clone(), folder }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn environment(&self) -> [(&str, &str); 5] {
+        [
+            ("DATABASE_URL", &self.url),
+            ("USER", "olga"),
+            ("STRIPE_SECRET", STRIPE_SECRET),
+            ("SHOPIFY_SECRET", SHOPIFY_SECRET),
+            ("WAREHOUSE_SECRET", WAREHOUSE_SECRET),
+        ]
+    }
+
+    /// Runs a command to its end. Whatever it is, it tells no secret.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        let ran = wharf(self.folder(), &self.environment(), arguments);
+        assert_tells_no_secret(&ran.out);
+        assert_tells_no_secret(&ran.err);
+        ran
+    }
+
+    /// Runs a command that is to exit 0 and to write nothing to stderr: what it prints.
+    pub fn out(&self, arguments: &[&str]) -> String {
+        let ran = self.run(arguments);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{arguments:?}\n{}", ran.out);
+        ran.out
+    }
+
+    /// A command to be run otherwise.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(WHARF);
+        command.args(arguments).current_dir(self.folder()).envs(self.environment());
+        command
+    }
+}
+
+pub fn assert_tells_no_secret(text: &str) {
+    for secret in [STRIPE_SECRET, SHOPIFY_SECRET, WAREHOUSE_SECRET, "warehouse-black-box-key-1"] {
+        assert!(!text.contains(secret), "{text}");
+    }
+}
+
+/// The text with every time in it replaced by `TIME`.
+pub fn without_times(text: &str) -> String {
+    const PATTERN: &[u8] = b"dddd-dd-ddTdd:dd:ddZ";
+    let fits = |at: usize| {
+        text.as_bytes().get(at..at + PATTERN.len()).is_some_and(|part| {
+            part.iter().zip(PATTERN).all(|(byte, want)| match want {
+                b'd' => byte.is_ascii_digit(),
+                want => byte == want,
+            })
+        })
+    };
+    let mut without = String::new();
+    let mut at = 0;
+    while let Some(next) = text[at..].chars().next() {
+        if fits(at) {
+            without.push_str("TIME");
+            at += PATTERN.len();
+        } else {
+            without.push(next);
+            at += next.len_utf8();
+        }
+    }
+    without
 }
 
 pub fn repository() -> PathBuf {

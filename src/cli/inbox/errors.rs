@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::filter::FilterArgs;
-use crate::cli::ops::{Ops, Output, seconds};
+use crate::cli::ops::{Ops, Output, plain, seconds};
 use crate::cli::runtime;
 use crate::inbox::select::{Group, groups};
 
@@ -52,7 +52,8 @@ fn command(group: &Group) -> String {
 }
 
 fn write(out: &mut impl Write, group: &Group) -> std::io::Result<()> {
-    let Group { fingerprint, endpoint, event_type, events, dead, error_kind, sample_error, .. } = group;
+    let Group { fingerprint, endpoint, events, dead, error_kind, .. } = group;
+    let (event_type, sample_error) = (plain(&group.event_type), plain(&group.sample_error));
     let (first, last) = (seconds(group.first_received_at), seconds(group.last_received_at));
     let counted = if *events == 1 { "1 event".to_owned() } else { format!("{events} events") };
     writeln!(out, "{fingerprint}  {counted} of {endpoint}, {event_type}; {dead} dead")?;

@@ -7,7 +7,7 @@ use comfy_table::Cell;
 
 use super::entry_json;
 use crate::cli::filter::FilterArgs;
-use crate::cli::ops::{Ops, Output, seconds, status_cell};
+use crate::cli::ops::{Ops, Output, plain, seconds, status_cell};
 use crate::cli::runtime;
 use crate::inbox::select::{Entry, page};
 
@@ -60,10 +60,10 @@ fn cells(entry: &Entry) -> Vec<Cell> {
         Cell::new(entry.id),
         Cell::new(seconds(entry.received_at)),
         Cell::new(&entry.endpoint),
-        Cell::new(&entry.event_type),
-        Cell::new(&entry.event_id),
+        Cell::new(plain(&entry.event_type)),
+        Cell::new(plain(&entry.event_id)),
         status_cell(&entry.status),
         Cell::new(entry.attempts),
-        Cell::new(why),
+        Cell::new(plain(&why)),
     ]
 }

@@ -1,6 +1,6 @@
 //! `wharf inbox reprocess`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,10 +14,11 @@ use super::show::outlook;
 use super::{NotFound, Usage, find};
 use crate::cli::difference::{difference_json, difference_line};
 use crate::cli::filter::FilterArgs;
-use crate::cli::ops::{ConfigFile, Operator, Ops, Output};
+use crate::cli::ops::{ConfigFile, Operator, Ops, Output, or_unread, plain};
 use crate::cli::runtime;
 use crate::config::Secrets;
 use crate::gateway::readers;
+use crate::inbox::activity::write_applied;
 use crate::inbox::queue::BATCH_MAX;
 use crate::inbox::recorded::{Again, Candidate, Readers, fitting};
 use crate::inbox::select::{Entry, Filter, Status, candidates, page};
@@ -115,30 +116,41 @@ impl Reprocess {
         let readers = readers(&self.config.read(Secrets::NotNeeded)?);
         runtime()?.block_on(async {
             let mut ops = Ops::connect().await?;
-            let found = self.find(&mut ops.connection, filter).await?;
+            let (found, all_named) = self.find(&mut ops.connection, filter).await?;
             let (work, unknown): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|candidate| readers.contains_key(&candidate.endpoint));
             self.tell_of_unknown(&unknown)?;
+            let whole = all_named && unknown.is_empty();
             if work.is_empty() && unknown.is_empty() {
                 return Err(NotFound("nothing matched; see `wharf inbox list`".to_owned()).into());
             }
             if self.dry_run {
-                return Ok(self.dry_run(&mut ops.connection, &work, &readers).await? && unknown.is_empty());
+                return Ok(self.dry_run(&mut ops.connection, &work, &readers).await? && whole);
             }
             if !work.is_empty() && !self.confirmed(work.len())? {
                 writeln!(io::stderr(), "nothing was done")?;
                 return Ok(false);
             }
-            Ok(self.run_all(&mut ops.connection, &work, &readers).await? && unknown.is_empty())
+            Ok(self.run_all(&mut ops.connection, &work, &readers).await? && whole)
         })
     }
 
-    async fn find(&self, connection: &mut PgConnection, filter: Filter) -> anyhow::Result<Vec<Candidate>> {
-        let mut filter = filter;
+    /// The events that fit; and whether those that are named are all among them, or applied already.
+    async fn find(
+        &self,
+        connection: &mut PgConnection,
+        mut filter: Filter,
+    ) -> anyhow::Result<(Vec<Candidate>, bool)> {
+        let mut all_named = true;
         for target in &self.targets {
-            filter.ids.push(find(connection, target).await?.id);
+            let entry = find(connection, target).await?;
+            filter.ids.push(entry.id);
+            if !filter.statuses.iter().any(|status| status.name() == entry.status) {
+                writeln!(io::stderr(), "{target} left out: it is {}{}", entry.status, way_in(&entry))?;
+                all_named &= entry.status == "processed";
+            }
         }
-        Ok(candidates(connection, &filter, self.limit).await?)
+        Ok((candidates(connection, &filter, self.limit).await?, all_named))
     }
 
     fn tell_of_unknown(&self, unknown: &[Candidate]) -> io::Result<()> {
@@ -160,12 +172,12 @@ impl Reprocess {
         if self.yes {
             return Ok(true);
         }
+        let events = format!("{count} event{}", if count == 1 { "" } else { "s" });
         if !io::stdin().is_terminal() {
-            let text =
-                format!("{count} events would be run; there is nobody to ask: say --yes, or --dry-run");
+            let text = format!("{events} would be run; there is nobody to ask: say --yes, or --dry-run");
             return Err(Usage(text).into());
         }
-        write!(io::stderr(), "Run {count} event{} again? [y/N] ", if count == 1 { "" } else { "s" })?;
+        write!(io::stderr(), "Run {events} again? [y/N] ")?;
         let mut answer = String::new();
         io::stdin().read_line(&mut answer)?;
         Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
@@ -205,9 +217,14 @@ impl Reprocess {
             let settled = settle(connection, batch, SystemTime::now().into()).await.context(
                 "the database connection failed; what was committed stands: run the command again",
             )?;
+            let applied = work[done..].iter().zip(&settled);
+            let applied = applied.filter(|(_, settled)| settled.verdict == Verdict::Processed);
+            let endpoints: BTreeSet<&str> =
+                applied.map(|(candidate, _)| candidate.endpoint.as_str()).collect();
+            write_applied(connection, &Vec::from_iter(endpoints)).await?;
             for (id, settled) in ids.iter().zip(&settled) {
                 tally.count(*id, &settled.verdict);
-                progress.suspend(|| self.print(*id, settled))?;
+                progress.suspend(|| or_unread(self.print(*id, settled)))?;
             }
             done += ids.len();
             progress.set_position(done as u64);
@@ -244,9 +261,12 @@ impl Reprocess {
         }
         match (&settled.verdict, trouble) {
             (verdict, Some(trouble)) => {
-                writeln!(io::stdout(), "{id}  {}  {}: {}", verdict.name(), trouble.kind.name(), trouble.text)
+                let (name, kind, text) = (verdict.name(), trouble.kind.name(), plain(&trouble.text));
+                writeln!(io::stdout(), "{id}  {name}  {kind}: {text}")
             }
-            (Verdict::Undecided(reason), None) => writeln!(io::stdout(), "{id}  undecided  {reason}"),
+            (Verdict::Undecided(reason), None) => {
+                writeln!(io::stdout(), "{id}  undecided  {}", plain(reason))
+            }
             _ => Ok(()),
         }
     }
@@ -279,11 +299,11 @@ impl Reprocess {
         if self.output.json {
             let summary: serde_json::Map<_, _> =
                 parts.iter().map(|(count, name)| (name.replace(' ', "_"), json!(count))).collect();
-            writeln!(io::stdout(), "{}", json!({ "summary": summary }))?;
+            or_unread(writeln!(io::stdout(), "{}", json!({ "summary": summary })))?;
         } else {
             let parts = parts.iter().enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
             let parts: Vec<String> = parts.map(|(_, (count, name))| format!("{count} {name}")).collect();
-            writeln!(io::stdout(), "{}", parts.join(", "))?;
+            or_unread(writeln!(io::stdout(), "{}", parts.join(", ")))?;
         }
         Ok(tally.failures() == 0 && in_other_hands == 0 && not_run == 0)
     }
@@ -339,9 +359,10 @@ impl Reprocess {
         }
         let (endpoint, event_id, kind) =
             entry.map_or(("", "", ""), |entry| (&entry.endpoint, &entry.event_id, &entry.event_type));
-        writeln!(out, "{id}  {endpoint}  {event_id}  {kind}  {}", outlook(settled))?;
+        let (event_id, kind) = (plain(event_id), plain(kind));
+        writeln!(out, "{id}  {endpoint}  {event_id}  {kind}  {}", plain(&outlook(settled)))?;
         for difference in &settled.differences {
-            writeln!(out, "    {}", difference_line(difference))?;
+            writeln!(out, "    {}", plain(&difference_line(difference)))?;
         }
         Ok(())
     }
@@ -366,13 +387,23 @@ impl Reprocess {
             writeln!(io::stdout(), "; nothing was changed")?;
             if tried < found {
                 let left = found - tried;
-                writeln!(
-                    io::stdout(),
-                    "{left} more were not tried, so as not to hold locks for longer: narrow the filter, or use --limit"
-                )?;
+                let why = match self.stop_after_failures {
+                    Some(stop) if failures >= u64::from(stop) => "as --stop-after-failures says",
+                    _ => "so as not to hold locks for longer: narrow the filter, or use --limit",
+                };
+                writeln!(io::stdout(), "{left} more were not tried, {why}")?;
             }
         }
         Ok(failures == 0 && tried == found && tally.passed_over.is_empty())
+    }
+}
+
+/// How an event is run that is neither failed nor dead.
+fn way_in(entry: &Entry) -> &'static str {
+    match entry.status.as_str() {
+        "ignored" => "; --status ignored runs such events, too",
+        "discarded" => "; `wharf inbox undiscard` makes it a dead letter again",
+        _ => "",
     }
 }
 

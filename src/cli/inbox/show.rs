@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use super::{entry_json, find, reader_of};
 use crate::cli::difference::{difference_json, difference_line};
-use crate::cli::ops::{ConfigFile, Ops, Output, seconds};
+use crate::cli::ops::{ConfigFile, Ops, Output, plain, seconds};
 use crate::cli::runtime;
 use crate::config::Secrets;
 use crate::inbox::history::{Attempt, Effect, Request, attempts, effects, request};
@@ -16,6 +16,7 @@ use crate::inbox::recorded::{Again, Readers, header_lines, read_again};
 use crate::inbox::select::Entry;
 use crate::inbox::settle::{Batch, Rehearsal};
 use crate::inbox::{ErrorKind, Settled};
+use crate::provider::currency::money;
 use crate::provider::{Content, Event, Reader, json};
 use crate::timestamp::Timestamp;
 
@@ -57,6 +58,8 @@ impl Show {
         let mut out = io::stdout().lock();
         if self.raw {
             out.write_all(&shown.request.body)?;
+            // What follows the last line end is still in the buffer.
+            out.flush()?;
         } else if self.output.json {
             writeln!(out, "{}", shown.json())?;
         } else {
@@ -126,7 +129,8 @@ pub(super) fn outlook(settled: &Settled) -> String {
 
 impl Shown {
     fn write(&self, out: &mut impl Write) -> anyhow::Result<()> {
-        let Entry { id, endpoint, provider, event_id, event_type, status, attempts, .. } = &self.entry;
+        let Entry { id, endpoint, provider, status, attempts, .. } = &self.entry;
+        let (event_id, event_type) = (plain(&self.entry.event_id), plain(&self.entry.event_type));
         writeln!(out, "event      {event_id}, inbox id {id}")?;
         writeln!(out, "endpoint   {endpoint} (provider {provider})")?;
         writeln!(out, "type       {event_type}")?;
@@ -134,15 +138,15 @@ impl Shown {
         self.write_why(out)?;
         writeln!(out, "\ntimeline")?;
         for (at, line) in self.timeline() {
-            writeln!(out, "  {}  {line}", seconds(at))?;
+            writeln!(out, "  {}  {}", seconds(at), plain(&line))?;
         }
         writeln!(out, "\nheaders")?;
         for (name, value) in header_lines(&self.request.headers) {
-            writeln!(out, "  {name}: {value}")?;
+            writeln!(out, "  {name}: {}", plain(&value))?;
         }
         writeln!(out, "\nbody ({} bytes)", self.request.body.len())?;
         for line in pretty(&self.request.body).lines() {
-            writeln!(out, "  {line}")?;
+            writeln!(out, "  {}", plain(line))?;
         }
         self.write_effects(out)?;
         Ok(())
@@ -151,10 +155,10 @@ impl Shown {
     fn write_why(&self, out: &mut impl Write) -> io::Result<()> {
         let entry = &self.entry;
         if let Some(reason) = &entry.ignored_because {
-            writeln!(out, "because    {reason}")?;
+            writeln!(out, "because    {}", plain(reason))?;
         }
         if let (Some(kind), Some(error)) = (&entry.error_kind, &entry.last_error) {
-            writeln!(out, "error      {kind}: {error}")?;
+            writeln!(out, "error      {kind}: {}", plain(error))?;
             if let Some(kind) = ErrorKind::of_name(kind) {
                 writeln!(out, "way out    {}", kind.way_out())?;
             }
@@ -170,13 +174,17 @@ impl Shown {
         if self.effects.is_empty() {
             writeln!(out, "  nothing")?;
         }
-        for Effect { table, text, .. } in &self.effects {
-            writeln!(out, "  + {table}  {text}")?;
+        for Effect { table, text, row } in &self.effects {
+            let amount = match (row.0["amount"].as_i64(), row.0["currency"].as_str()) {
+                (Some(minor), Some(currency)) => format!(" {}", money(minor, currency)),
+                _ => String::new(),
+            };
+            writeln!(out, "  + {table}  {}{amount}", plain(text))?;
         }
         let Some(rehearsed) = &self.rehearsed else { return Ok(()) };
-        writeln!(out, "\nwhat it would change now\n  {}", outlook(rehearsed))?;
+        writeln!(out, "\nwhat it would change now\n  {}", plain(&outlook(rehearsed)))?;
         for difference in &rehearsed.differences {
-            writeln!(out, "  {}", difference_line(difference))?;
+            writeln!(out, "  {}", plain(&difference_line(difference)))?;
         }
         Ok(())
     }
