@@ -16,8 +16,9 @@ create index webhook_inbox_trouble
     on webhook_inbox (endpoint, event_type, error_kind, fingerprint, status, id) where status in ('failed', 'dead');
 create index webhook_inbox_about on webhook_inbox using gin (about)
     where status in ('failed', 'dead', 'discarded');
--- The only one that every event pays for: the newest events of an endpoint or a type, among millions of others.
-create index webhook_inbox_of_type on webhook_inbox (endpoint, event_type, id);
+-- The only one that every event pays for: the newest events of a type or an endpoint, among millions of others. The type
+-- comes first: with the endpoint first, a plan made while the table is empty would look for an event id in this index.
+create index webhook_inbox_of_type on webhook_inbox (event_type, endpoint, id);
 
 -- Who ran it again or set it aside, and why.
 alter table webhook_attempt add column error_kind text, add column reason text;

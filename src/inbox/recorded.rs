@@ -14,6 +14,7 @@ use sqlx::{PgConnection, Row as _};
 use super::Origin;
 use super::claim::{Claimed, hoped_for, ignored_because};
 use super::queue::BATCH_BYTES_MAX;
+use super::select::by_index_alone;
 use crate::provider::{Content, Event, Headers, Reader, Verified};
 use crate::timestamp::Timestamp;
 
@@ -209,6 +210,7 @@ pub async fn due(
     endpoints: &[String],
     at_most: usize,
 ) -> Result<Vec<Candidate>, sqlx::Error> {
+    by_index_alone(connection).await?;
     sqlx::query_as(
         "select id, endpoint, octet_length(body) as bytes from webhook_inbox
          where status = 'failed' and next_attempt_at <= now() and endpoint = any($1)

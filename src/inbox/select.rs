@@ -223,15 +223,15 @@ pub async fn groups(connection: &mut PgConnection, filter: &Filter) -> Result<Ve
     query.build_query_as().fetch_all(connection).await
 }
 
-/// Every endpoint that the inbox knows, with the provider of its oldest event of the first type.
+/// Every endpoint that the inbox knows, with the provider of one of its events.
 pub async fn endpoints(connection: &mut PgConnection) -> Result<Vec<(String, String)>, sqlx::Error> {
     sqlx::query_as(
         "with recursive hop as (
-           (select endpoint, provider from webhook_inbox order by endpoint, event_type, id limit 1)
+           (select endpoint, provider from webhook_inbox order by endpoint, event_id limit 1)
            union all
            select next.endpoint, next.provider from hop cross join lateral (
              select endpoint, provider from webhook_inbox where endpoint > hop.endpoint
-             order by endpoint, event_type, id limit 1) as next)
+             order by endpoint, event_id limit 1) as next)
          select endpoint, provider from hop",
     )
     .fetch_all(connection)
@@ -471,7 +471,7 @@ impl Select<'_> {
                     [] => "true".to_owned(),
                     names => format!("inbox.status in ('{}')", names.join("', '")),
                 };
-                let stretch = Stretch { leading: &["endpoint"], last: "event_type", condition: &condition };
+                let stretch = Stretch { leading: &["event_type"], last: "endpoint", condition: &condition };
                 self.push_stretch(query, &stretch);
             }
         }
@@ -551,13 +551,13 @@ fn push_groups(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
 fn push_types(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
     query.push(
         "with recursive hop as (
-           (select endpoint as of_endpoint, event_type as of_event_type from webhook_inbox
-            order by endpoint, event_type limit 1)
+           (select event_type as of_event_type, endpoint as of_endpoint from webhook_inbox
+            order by event_type, endpoint limit 1)
            union all
-           select next.endpoint, next.event_type from hop cross join lateral (
-             select endpoint, event_type from webhook_inbox
-             where (endpoint, event_type) > (hop.of_endpoint, hop.of_event_type)
-             order by endpoint, event_type limit 1) as next)
+           select next.event_type, next.endpoint from hop cross join lateral (
+             select event_type, endpoint from webhook_inbox
+             where (event_type, endpoint) > (hop.of_event_type, hop.of_endpoint)
+             order by event_type, endpoint limit 1) as next)
          select * from hop where true",
     );
     push_any(query, "of_endpoint", &filter.endpoints);

@@ -10,6 +10,7 @@ use sqlx::types::time::OffsetDateTime;
 
 use super::ErrorKind;
 use super::claim::Claimed;
+use super::select::by_index_alone;
 
 /// So many other events must fail in the same way.
 const OTHERS_MIN: i64 = 10;
@@ -61,6 +62,7 @@ pub struct Stall {
 
 /// The endpoints that stall now.
 pub async fn list(connection: &mut PgConnection) -> Result<Vec<Stall>, sqlx::Error> {
+    by_index_alone(connection).await?;
     sqlx::query_as(
         "select trouble.endpoint, trouble.error_kind, count(*) as events, min(trouble.received_at) as since
          from webhook_inbox trouble

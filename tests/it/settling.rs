@@ -246,3 +246,25 @@ fn an_event_does_not_find_what_only_a_refused_event_of_its_batch_would_have_crea
     assert_eq!(names(&bench.settle(&batch)), ["processed", "processed"]);
     assert_eq!(bench.database.rows("select number, status, version from receipt"), "R-1|in_transit|2");
 }
+
+/// A plan that is made while the table is empty is kept. It must not be one that reads through an endpoint's events.
+#[test]
+fn from_an_empty_table_on_an_event_is_looked_for_by_its_key() {
+    let bench = Bench::new();
+    bench.runtime.block_on(async {
+        let mut connection = wharf::postgres::connect(&bench.database.options).await.unwrap();
+        for batch in 0..10 {
+            let batch: Vec<Delivery> = (0..20)
+                .map(|n| bench.payment(&format!("evt_{batch}_{n}"), &format!("pi_{batch}_{n}"), "INV-1", 1))
+                .collect();
+            let batch: Vec<&Delivery> = batch.iter().collect();
+            settle(&mut connection, Batch::Delivered(&batch), now()).await.unwrap();
+        }
+        sqlx::Connection::close(connection).await.unwrap();
+    });
+    bench.database.wait_for(
+        "the indexes of the inbox that were read",
+        "select indexrelname from pg_stat_user_indexes where relname = 'webhook_inbox' and idx_scan > 0",
+        "an event is told once per endpoint",
+    );
+}
