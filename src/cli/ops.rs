@@ -9,6 +9,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, Color, ContentArrangement, Table};
 use serde_json::Value;
 use sqlx::PgConnection;
+use sqlx::postgres::PgConnectOptions;
 
 use super::Usage;
 use super::serve::{PRIVATE_PLACE, database};
@@ -21,6 +22,7 @@ use crate::timestamp::Timestamp;
 /// A connection to the gateway's database; a private one lives as long as this.
 pub(super) struct Ops {
     pub(super) connection: PgConnection,
+    options: PgConnectOptions,
     _private: Option<PrivateServer>,
 }
 
@@ -32,7 +34,12 @@ impl Ops {
             .await
             .context("the database cannot be reached; check DATABASE_URL and the server")?;
         check_schema(&mut connection).await?;
-        Ok(Self { connection, _private: private })
+        Ok(Self { connection, options, _private: private })
+    }
+
+    /// One more connection.
+    pub(super) async fn another(&self) -> anyhow::Result<PgConnection> {
+        connect(&self.options).await.context("the database does not give a second connection")
     }
 }
 

@@ -88,16 +88,23 @@ struct Tally {
     undecided: u64,
     /// Settled by somebody else, or in other hands.
     passed_over: Vec<i64>,
+    /// Those of which an event was applied.
+    endpoints: BTreeSet<String>,
 }
 
 impl Tally {
-    fn count(&mut self, id: i64, verdict: &Verdict) {
+    fn count(&mut self, candidate: &Candidate, verdict: &Verdict) {
         match verdict {
-            Verdict::Processed => self.applied += 1,
+            Verdict::Processed => {
+                self.applied += 1;
+                if !self.endpoints.contains(&candidate.endpoint) {
+                    self.endpoints.insert(candidate.endpoint.clone());
+                }
+            }
             Verdict::Ignored => self.ignored += 1,
             Verdict::Dead(_) | Verdict::Failed(_) => self.not_applied += 1,
             Verdict::Undecided(_) => self.undecided += 1,
-            Verdict::Duplicate => self.passed_over.push(id),
+            Verdict::Duplicate => self.passed_over.push(candidate.id),
         }
     }
 
@@ -131,7 +138,7 @@ impl Reprocess {
                 writeln!(io::stderr(), "nothing was done")?;
                 return Ok(false);
             }
-            Ok(self.run_all(&mut ops.connection, &work, &readers).await? && whole)
+            Ok(self.run_all(&mut ops, &work, &readers).await? && whole)
         })
     }
 
@@ -197,36 +204,32 @@ impl Reprocess {
         fitting(&left[..most])
     }
 
-    async fn run_all(
-        &self,
-        connection: &mut PgConnection,
-        work: &[Candidate],
-        readers: &Readers,
-    ) -> anyhow::Result<bool> {
+    async fn run_all(&self, ops: &mut Ops, work: &[Candidate], readers: &Readers) -> anyhow::Result<bool> {
         let progress = self.progress(work.len())?;
-        let again = Again::Reprocess { operator: &self.operator.operator, reason: self.reason.as_deref() };
+        let mut second = match self.rate.is_none() && self.stop_after_failures.is_none() {
+            // As a gateway does: while one batch is flushed to disk, the other is worked out.
+            true => Some(ops.another().await?),
+            false => None,
+        };
         let started = Instant::now();
         let mut tally = Tally::default();
         let mut done = 0;
         while done < work.len() {
-            let ids = self.batch(&work[done..], &tally);
-            if ids.is_empty() {
+            let batches = self.batches(&work[done..], &tally, second.is_some());
+            let [one, two] = &batches;
+            if one.is_empty() {
                 break;
             }
-            let batch = Batch::Recorded { ids: &ids, again, readers };
-            let settled = settle(connection, batch, SystemTime::now().into()).await.context(
-                "the database connection failed; what was committed stands: run the command again",
-            )?;
-            let applied = work[done..].iter().zip(&settled);
-            let applied = applied.filter(|(_, settled)| settled.verdict == Verdict::Processed);
-            let endpoints: BTreeSet<&str> =
-                applied.map(|(candidate, _)| candidate.endpoint.as_str()).collect();
-            write_applied(connection, &Vec::from_iter(endpoints)).await?;
-            for (id, settled) in ids.iter().zip(&settled) {
-                tally.count(*id, &settled.verdict);
-                progress.suspend(|| or_unread(self.print(*id, settled)))?;
+            let (one, two) = tokio::join!(
+                self.settle(Some(&mut ops.connection), one, readers),
+                self.settle(second.as_mut(), two, readers)
+            );
+            let settled = [one?, two?].concat();
+            for (candidate, settled) in work[done..].iter().zip(&settled) {
+                tally.count(candidate, &settled.verdict);
+                progress.suspend(|| or_unread(self.print(candidate.id, settled)))?;
             }
-            done += ids.len();
+            done += settled.len();
             progress.set_position(done as u64);
             progress.set_message(format!("{} not applied", tally.failures()));
             if let Some(rate) = self.rate {
@@ -236,7 +239,30 @@ impl Reprocess {
             }
         }
         progress.finish_and_clear();
-        self.sum_up(connection, &tally, work.len() - done).await
+        let endpoints: Vec<&str> = tally.endpoints.iter().map(String::as_str).collect();
+        write_applied(&mut ops.connection, &endpoints).await?;
+        self.sum_up(&mut ops.connection, &tally, work.len() - done).await
+    }
+
+    /// The next batches, from the front of what is left; the second one is empty unless there may be two.
+    fn batches(&self, left: &[Candidate], tally: &Tally, two: bool) -> [Vec<i64>; 2] {
+        let first = self.batch(left, tally);
+        let second = if two { self.batch(&left[first.len()..], tally) } else { Vec::new() };
+        [first, second]
+    }
+
+    async fn settle(
+        &self,
+        connection: Option<&mut PgConnection>,
+        ids: &[i64],
+        readers: &Readers,
+    ) -> anyhow::Result<Vec<Settled>> {
+        let (Some(connection), false) = (connection, ids.is_empty()) else { return Ok(Vec::new()) };
+        let again = Again::Reprocess { operator: &self.operator.operator, reason: self.reason.as_deref() };
+        let batch = Batch::Recorded { ids, again, readers };
+        settle(connection, batch, SystemTime::now().into())
+            .await
+            .context("the database connection failed; what was committed stands: run the command again")
     }
 
     fn progress(&self, length: usize) -> anyhow::Result<ProgressBar> {
@@ -327,9 +353,9 @@ impl Reprocess {
             }
             let batch = Batch::Recorded { ids: &ids, again, readers };
             let settled = rehearsal.settle(batch, SystemTime::now().into()).await?;
-            for (id, settled) in ids.into_iter().zip(settled) {
-                tally.count(id, &settled.verdict);
-                all.push((id, settled));
+            for (candidate, settled) in work[all.len()..].iter().zip(settled) {
+                tally.count(candidate, &settled.verdict);
+                all.push((candidate.id, settled));
             }
         }
         rehearsal.end().await?;
