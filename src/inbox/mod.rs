@@ -1,13 +1,18 @@
 //! The inbox: every event that a provider told of, once, with what became of it.
 //!
-//! Reading order: [`settle`] (the transaction: the only begin and commit of deliveries), [`claim`] (who may go
-//! on), [`queue`] (how deliveries become batches), [`trouble`] (what can go wrong), [`recorded`] (events tried
-//! again from their stored bytes), [`session`] (the connection), [`retry`] (Wharf's own retries), [`stall`] (an endpoint where all fails alike),
-//! [`activity`] (what a gateway sees, for people), [`select`] (finding events), [`history`] (all that is known of one),
-//! [`quarantine`] (refused deliveries that were kept), [`overview`] (how it stands).
+//! Reading order:
+//! - settling: [`settle`] (the transaction: the only begin and commit of deliveries), [`claim`] (who may go on), `fate`
+//!   (what becomes of each event), `failure` (what a failed statement says), [`queue`] (how deliveries become
+//!   batches), [`session`] (the connection);
+//! - failing: [`trouble`] (what can go wrong), [`recorded`] (events tried again from their stored bytes), [`retry`]
+//!   (Wharf's own retries), [`stall`] (an endpoint where all fails alike);
+//! - looking: [`select`] and `ways` (finding events), [`history`] (all that is known of one), [`activity`] and
+//!   [`overview`] (what gateways see of their endpoints), [`quarantine`] (refused deliveries that were kept).
 
 pub mod activity;
 pub mod claim;
+mod failure;
+mod fate;
 pub mod history;
 pub mod overview;
 pub mod quarantine;
@@ -19,6 +24,7 @@ pub mod session;
 pub mod settle;
 pub mod stall;
 pub mod trouble;
+mod ways;
 
 use std::sync::Arc;
 
