@@ -227,7 +227,9 @@ impl Reprocess {
             let settled = [one?, two?].concat();
             for (candidate, settled) in work[done..].iter().zip(&settled) {
                 tally.count(candidate, &settled.verdict);
-                progress.suspend(|| or_unread(self.print(candidate.id, settled)))?;
+                if let Some(line) = self.line(candidate.id, settled) {
+                    progress.suspend(|| or_unread(writeln!(io::stdout(), "{line}")))?;
+                }
             }
             done += settled.len();
             progress.set_position(done as u64);
@@ -274,7 +276,8 @@ impl Reprocess {
         Ok(progress)
     }
 
-    fn print(&self, id: i64, settled: &Settled) -> io::Result<()> {
+    /// What is said of an event: for people, only if it was not applied.
+    fn line(&self, id: i64, settled: &Settled) -> Option<String> {
         let trouble = settled.verdict.trouble();
         if self.output.json {
             let line = json!({
@@ -283,17 +286,15 @@ impl Reprocess {
                 "error_kind": trouble.map(|trouble| trouble.kind.name()),
                 "error": trouble.map(|trouble| &trouble.text),
             });
-            return writeln!(io::stdout(), "{line}");
+            return Some(line.to_string());
         }
         match (&settled.verdict, trouble) {
             (verdict, Some(trouble)) => {
                 let (name, kind, text) = (verdict.name(), trouble.kind.name(), plain(&trouble.text));
-                writeln!(io::stdout(), "{id}  {name}  {kind}: {text}")
+                Some(format!("{id}  {name}  {kind}: {text}"))
             }
-            (Verdict::Undecided(reason), None) => {
-                writeln!(io::stdout(), "{id}  undecided  {}", plain(reason))
-            }
-            _ => Ok(()),
+            (Verdict::Undecided(reason), None) => Some(format!("{id}  undecided  {}", plain(reason))),
+            _ => None,
         }
     }
 
