@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::books::Change;
+use crate::effect::{Effect, EffectRule, Mode};
 use crate::inbox::activity::QuarantineLimits;
 use crate::provider::definition::is_name;
 use crate::provider::{Accepts, Catalogue, Definition, Key, Reader};
@@ -21,6 +23,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// The registrations at providers.
     pub endpoints: Vec<EndpointConfig>,
+    /// Which changes go to functions of the company's own.
+    pub effects: Vec<EffectRule>,
     /// Which refused deliveries are kept.
     pub quarantine: QuarantineLimits,
     /// All providers known, the built-in ones and the user's own.
@@ -130,11 +134,16 @@ impl Config {
             None => Catalogue::built_in(),
         };
         let endpoints = read_endpoints(&mut file, &catalogue, folder, secrets);
+        let effects = read_effects(&mut file, &endpoints);
         let quarantine = read_quarantine(file.section("quarantine"));
         file.finish();
         let mut found = problems.into_inner();
         found.append(&mut others);
-        if found.is_empty() { Ok(Self { server, endpoints, quarantine, catalogue }) } else { Err(found) }
+        if found.is_empty() {
+            Ok(Self { server, endpoints, effects, quarantine, catalogue })
+        } else {
+            Err(found)
+        }
     }
 }
 
@@ -217,6 +226,60 @@ fn read_server(mut section: Section<'_>) -> ServerConfig {
     };
     section.finish();
     server
+}
+
+fn read_effects(file: &mut Section<'_>, endpoints: &[EndpointConfig]) -> Vec<EffectRule> {
+    let mut rules: Vec<EffectRule> = Vec::new();
+    for mut section in file.sections("effect") {
+        let change = section.required_text("change", "\"invoice.paid\"");
+        if let Some(change) = change.as_deref().filter(|change| !Change::NAMES.contains(change)) {
+            let names = Change::NAMES.join(", ");
+            section.problem("change", format!("`{change}` is not a change; the changes are: {names}"));
+        }
+        let call = section.required_text("call", "\"erp.invoice_paid\"").and_then(|call| {
+            let parts = call.split_once('.').filter(|(schema, name)| !schema.is_empty() && !name.is_empty());
+            if parts.is_none_or(|(_, name)| name.contains(['.', '('])) {
+                section.problem(
+                    "call",
+                    format!("`{call}` is not schema.function; write for example \"erp.invoice_paid\""),
+                );
+            }
+            parts.map(|(schema, name)| (schema.to_owned(), name.to_owned()))
+        });
+        let mode =
+            section.required_text("mode", "\"instead\" or \"also\"").and_then(|mode| match mode.as_str() {
+                "instead" => Some(Mode::Instead),
+                "also" => Some(Mode::Also),
+                _ => {
+                    section.problem("mode", format!("is `{mode}`; write \"instead\" or \"also\""));
+                    None
+                }
+            });
+        let (tenant, endpoint) = (section.text("tenant"), section.text("endpoint"));
+        if let Some(unknown) =
+            endpoint.as_ref().filter(|name| !endpoints.iter().any(|known| known.name == **name))
+        {
+            section.problem("endpoint", format!("`{unknown}` is not one of the endpoints"));
+        }
+        if let Some(unknown) =
+            tenant.as_ref().filter(|name| !endpoints.iter().any(|known| known.tenant == **name))
+        {
+            section.problem("tenant", format!("no endpoint has the tenant `{unknown}`"));
+        }
+        if let (Some(change), Some(call), Some(mode)) = (change, call, mode) {
+            let rule = EffectRule { change, effect: Effect { call, mode }, tenant, endpoint };
+            let same = |other: &&EffectRule| {
+                (&other.change, &other.tenant, &other.endpoint)
+                    == (&rule.change, &rule.tenant, &rule.endpoint)
+            };
+            if rules.iter().any(|other| same(&other)) {
+                section.problem("change", format!("`{}` is bound twice for the same events", rule.change));
+            }
+            rules.push(rule);
+        }
+        section.finish();
+    }
+    rules
 }
 
 fn read_quarantine(section: Option<Section<'_>>) -> QuarantineLimits {

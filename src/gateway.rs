@@ -14,14 +14,16 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use crate::binding::check::check;
 use crate::config::{Config, EndpointConfig};
+use crate::effect::{EffectRule, Effects};
 use crate::endpoint::Endpoint;
 use crate::http::webhooks::Gateway;
 use crate::http::{AdminState, Listener, Stopping, listen_for_admin, listen_for_webhooks};
 use crate::inbox::Origin;
 use crate::inbox::activity::{Activities, FLUSH_INTERVAL};
 use crate::inbox::queue::{Limits, Queue, start_settlers};
-use crate::inbox::recorded::Readers;
+use crate::inbox::recorded::{Handling, Readers};
 use crate::inbox::retry::Retrier;
 use crate::postgres::{self, SchemaState};
 
@@ -49,7 +51,9 @@ pub struct Running {
 pub async fn start(config: &Config, options: &PgConnectOptions) -> anyhow::Result<Running> {
     let pool = postgres::pool(options);
     wait_for_database(&pool).await?;
-    let endpoints = endpoints(config, &mut *pool.acquire().await?).await?;
+    let connection = &mut *pool.acquire().await?;
+    check_effects(connection, &config.effects).await?;
+    let endpoints = endpoints(config, connection).await?;
     let server = &config.server;
     let limits = Limits { deliveries: server.queue_max, ..Limits::default() };
     let queue = Queue::new(limits);
@@ -187,6 +191,17 @@ async fn write_activities(pool: PgPool, activities: Arc<Activities>, stop: Arc<N
     }
 }
 
+/// Checks that the functions of the configuration are there and can be called.
+pub async fn check_effects(connection: &mut PgConnection, rules: &[EffectRule]) -> anyhow::Result<()> {
+    let problems =
+        check(connection, rules).await.context("the functions of [[effect]] cannot be looked up")?;
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    bail!("functions of [[effect]] cannot be called:\n  {}", lines.join("\n  "))
+}
+
 /// The configured endpoints by name. Tenants that the configuration names are created.
 pub async fn endpoints(
     config: &Config,
@@ -195,7 +210,8 @@ pub async fn endpoints(
     let mut endpoints = HashMap::new();
     for endpoint in &config.endpoints {
         let tenant = tenant(connection, &endpoint.tenant).await?;
-        endpoints.insert(endpoint.name.clone(), ready(endpoint, tenant));
+        let effects = EffectRule::for_endpoint(&config.effects, &endpoint.name, &endpoint.tenant);
+        endpoints.insert(endpoint.name.clone(), ready(endpoint, tenant, Arc::new(effects)));
     }
     Ok(endpoints)
 }
@@ -213,17 +229,23 @@ async fn tenant(connection: &mut PgConnection, name: &str) -> anyhow::Result<Uui
         .with_context(|| format!("cannot read tenant {name}"))
 }
 
-/// How the events of the configured endpoints are read.
+/// What is to be done with the events of the configured endpoints.
 pub fn readers(config: &Config) -> Readers {
-    config.endpoints.iter().map(|endpoint| (endpoint.name.clone(), endpoint.reader())).collect()
+    let handling = |endpoint: &EndpointConfig| Handling {
+        reader: endpoint.reader(),
+        effects: Arc::new(EffectRule::for_endpoint(&config.effects, &endpoint.name, &endpoint.tenant)),
+    };
+    config.endpoints.iter().map(|endpoint| (endpoint.name.clone(), handling(endpoint))).collect()
 }
 
-fn ready(endpoint: &EndpointConfig, tenant: Uuid) -> Endpoint {
+fn ready(endpoint: &EndpointConfig, tenant: Uuid, effects: Arc<Effects>) -> Endpoint {
     Endpoint {
         origin: Arc::new(Origin {
             endpoint: endpoint.name.clone(),
             provider: endpoint.definition.name.clone(),
             tenant,
+            tenant_name: endpoint.tenant.clone(),
+            effects,
             gives_up_after: endpoint.definition.gives_up_after,
         }),
         reader: endpoint.reader(),

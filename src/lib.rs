@@ -7,7 +7,7 @@
 //!    Pure. Out comes an [`provider::Event`]: an id, and business facts ([`books::Change`]).
 //! 3. [`inbox::queue`]: the event waits with others while the last commit is in flight.
 //! 4. [`inbox::settle`]: the only begin and commit of deliveries. It claims the ids ([`inbox::claim`]), hands the facts to the
-//!    [`ledger`], which loads the [`books`], folds the events over them in memory and stores the difference, records
+//!    [`binding`]: the [`ledger`], which loads the [`books`], folds the events over them in memory and stores the difference, records
 //!    what was refused, and commits.
 //! 5. [`http::answer`]: from what became of it to a status.
 //!
@@ -16,10 +16,12 @@
 //! commands. What always holds is listed in docs/ARCHITECTURE.md.
 
 pub mod audit;
+pub mod binding;
 pub mod books;
 pub mod captured;
 pub mod cli;
 pub mod config;
+pub mod effect;
 pub mod endpoint;
 pub mod fixture;
 pub mod gateway;

@@ -209,18 +209,21 @@ impl Books {
     /// Works out what an event does, all of it or nothing. The books stay as they are until it is taken in.
     pub fn draft(&self, event: &BooksEvent<'_>) -> Result<Drafted, Refusal> {
         let mut draft = Draft { books: self, touched: Self::default(), effects: Effects::default() };
+        let mut told_by = Vec::with_capacity(event.changes.len());
         for change in event.changes {
+            let before = draft.effects.messages.len();
             match change {
                 Change::Invoice(told) => draft.invoice(event, told, change.name())?,
                 Change::Receipt(told) => draft.receipt(event, told, change.name())?,
             }
+            told_by.push((draft.effects.messages.len() > before).then_some(before));
         }
-        Ok(Drafted { touched: draft.touched, effects: draft.effects })
+        Ok(Drafted { touched: draft.touched, effects: draft.effects, told_by })
     }
 
     /// Takes in what an event does, and adds it to `effects`.
     pub fn take(&mut self, drafted: Drafted, effects: &mut Effects) {
-        let Drafted { touched, effects: done } = drafted;
+        let Drafted { touched, effects: done, .. } = drafted;
         for id in touched.invoices.values().map(|invoice| invoice.id) {
             self.blank.remove(&id);
         }
@@ -241,9 +244,16 @@ impl Books {
 pub struct Drafted {
     touched: Books,
     effects: Effects,
+    /// Which message each of the event's changes led to.
+    told_by: Vec<Option<usize>>,
 }
 
 impl Drafted {
+    /// The message of each of the event's changes; `None`: it changed nothing.
+    pub fn messages(&self) -> impl Iterator<Item = Option<&Message>> {
+        self.told_by.iter().map(|told| told.map(|at| &self.effects.messages[at]))
+    }
+
     /// The same, row by row, against the books that it was drafted on.
     pub fn differences(&self, books: &Books) -> Vec<Difference> {
         Difference::all(books, &self.touched, &self.effects)

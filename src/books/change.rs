@@ -12,6 +12,22 @@ pub enum Change {
 }
 
 impl Change {
+    /// The names of all changes.
+    pub const NAMES: [&str; 12] = [
+        "invoice.issued",
+        "invoice.paid",
+        "invoice.payment_failed",
+        "invoice.refunded",
+        "invoice.disputed",
+        "invoice.voided",
+        "receipt.announced",
+        "receipt.in_transit",
+        "receipt.arrived",
+        "receipt.received",
+        "receipt.closed",
+        "receipt.cancelled",
+    ];
+
     /// The number of the invoice or receipt that it names; `None` where only a payment is named.
     pub fn number(&self) -> Option<&str> {
         match self {

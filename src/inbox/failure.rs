@@ -23,6 +23,12 @@ pub(super) fn shortened(mut text: String) -> String {
 pub(super) enum StatementFailure {
     /// The event cannot be written as it is: an attempt.
     Own,
+    /// A company's function says that something is not there yet: an attempt.
+    NotYet,
+    /// A company's function says that it cannot be: dead.
+    Refused,
+    /// A company's function says that it means nothing here.
+    Ignored,
     /// Somebody else was at the same rows: try again.
     Conflict,
     /// The database is in trouble or busy: nobody's fault, no attempt.
@@ -32,7 +38,9 @@ pub(super) enum StatementFailure {
 impl StatementFailure {
     pub(super) fn kind(self) -> ErrorKind {
         match self {
-            Self::Own => ErrorKind::Database,
+            Self::Own | Self::Ignored => ErrorKind::Database,
+            Self::NotYet => ErrorKind::EffectNotYet,
+            Self::Refused => ErrorKind::EffectRefused,
             Self::Conflict => ErrorKind::Conflict,
             Self::System => ErrorKind::DatabaseBusy,
         }
@@ -41,8 +49,16 @@ impl StatementFailure {
 
 /// Classifies an error of the database; `None`: the connection itself failed, and nothing is known.
 pub(super) fn statement_failure(error: &sqlx::Error) -> Option<StatementFailure> {
+    // A function's answer that is no message, or a row that this Wharf does not know: the connection is well.
+    if matches!(error, sqlx::Error::Decode(_) | sqlx::Error::ColumnDecode { .. }) {
+        return Some(StatementFailure::Own);
+    }
     let code = error.as_database_error()?.code()?;
     match &*code {
+        // docs/EFFECTS.md
+        "WH001" => Some(StatementFailure::NotYet),
+        "WH002" => Some(StatementFailure::Refused),
+        "WH003" => Some(StatementFailure::Ignored),
         // Serialization failure, deadlock.
         "40001" | "40P01" => Some(StatementFailure::Conflict),
         // Lock not available, statement canceled, a plan that outlived a change of the schema.

@@ -9,7 +9,8 @@ use super::failure::shortened;
 use super::recorded::Again;
 use super::settle::Batch;
 use super::{ErrorKind, Trouble, Verdict, stall};
-use crate::books::{BooksEvent, Change, Difference, Heals, Told};
+use crate::binding::{self, Bound};
+use crate::books::{Change, Difference, Heals, Told};
 use crate::ledger::{self, Show};
 use crate::provider::{Content, Event};
 use crate::timestamp::Timestamp;
@@ -24,11 +25,17 @@ pub(super) struct Fate {
     pub(super) verdict: Verdict,
     pub(super) counted: bool,
     pub(super) differences: Vec<Difference>,
+    /// Why it means nothing here, if that was found out only when it was applied.
+    pub(super) ignored_because: Option<String>,
 }
 
 impl Fate {
-    fn of(verdict: Verdict) -> Self {
-        Self { verdict, counted: true, differences: Vec::new() }
+    pub(super) fn of(verdict: Verdict) -> Self {
+        Self { verdict, counted: true, differences: Vec::new(), ignored_because: None }
+    }
+
+    pub(super) fn ignored(because: String) -> Self {
+        Self { ignored_because: Some(because), ..Self::of(Verdict::Ignored) }
     }
 }
 
@@ -49,10 +56,18 @@ pub(super) async fn apply(
                 endpoint: &origin.endpoint,
                 event_id: &event.id,
             };
-            events.push(BooksEvent { tenant: origin.tenant, inbox_id: *inbox_id, told, changes });
+            events.push(Bound {
+                tenant: origin.tenant,
+                tenant_name: &origin.tenant_name,
+                inbox_id: *inbox_id,
+                told,
+                event_type: &event.kind,
+                changes,
+                effects: &origin.effects,
+            });
         }
     }
-    let results = ledger::apply(connection, &events, show).await?;
+    let results = binding::apply(connection, &events, show).await?;
     // Their rows say what was hoped for until they are recorded, so that no query would count them.
     let mut alike: HashMap<(&str, ErrorKind), i64> = HashMap::new();
     let with_changes = claimed.iter().filter(|claimed| matches!(claimed.event.content, Content::Changes(_)));
@@ -71,7 +86,7 @@ pub(super) async fn apply(
                 Fate::of(Verdict::Dead(Trouble { kind: ErrorKind::Unreadable, text }))
             }
             Content::Changes(_) => match results.next().expect("every event of changes has a result") {
-                Ok(differences) => Fate { differences, ..Fate::of(Verdict::Processed) },
+                Ok(applied) => Fate { differences: applied.differences, ..Fate::of(Verdict::Processed) },
                 Err(reason) => match trouble_of(&reason) {
                     (trouble, Heals::Never) => Fate::of(Verdict::Dead(trouble)),
                     (trouble, Heals::WithTime) => {
@@ -137,6 +152,7 @@ pub(super) async fn record(
     batch: Batch<'_>,
 ) -> Result<(), sqlx::Error> {
     record_troubles(connection, claimed, fates).await?;
+    record_ignored(connection, claimed, fates).await?;
     let (origin, operator, reason) = match batch {
         Batch::Delivered(_) => ("delivery", None, None),
         Batch::Recorded { again, .. } => match again {
@@ -169,6 +185,23 @@ pub(super) async fn record(
     .bind(troubles().map(|trouble| trouble.map(|trouble| trouble.text.as_str())).collect::<Vec<_>>())
     .execute(connection)
     .await?;
+    Ok(())
+}
+
+async fn record_ignored(
+    connection: &mut PgConnection,
+    claimed: &[Claimed<'_>],
+    fates: &[Fate],
+) -> Result<(), sqlx::Error> {
+    for (claimed, fate) in claimed.iter().zip(fates) {
+        if let Some(because) = &fate.ignored_because {
+            sqlx::query("update webhook_inbox set status = 'ignored', ignored_because = $2 where id = $1")
+                .bind(claimed.inbox_id)
+                .bind(because)
+                .execute(&mut *connection)
+                .await?;
+        }
+    }
     Ok(())
 }
 

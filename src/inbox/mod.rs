@@ -32,6 +32,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::books::Difference;
+use crate::effect::Effects;
 use crate::provider::Event;
 use crate::timestamp::Timestamp;
 
@@ -46,6 +47,10 @@ pub struct Origin {
     pub provider: String,
     /// Whose books.
     pub tenant: Uuid,
+    /// The tenant's name.
+    pub tenant_name: String,
+    /// The changes that go to functions of the company's own.
+    pub effects: Arc<Effects>,
     /// After so many failed deliveries of an event the provider gives up.
     pub gives_up_after: Option<i32>,
 }

@@ -191,6 +191,8 @@ mod tests {
                 endpoint: "e".into(),
                 provider: "p".into(),
                 tenant: uuid::Uuid::nil(),
+                tenant_name: String::new(),
+                effects: Arc::default(),
                 gives_up_after: None,
             }),
             event: Event {

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use serde_json::Value;
 use sqlx::types::time::OffsetDateTime;
@@ -15,11 +16,21 @@ use super::Origin;
 use super::claim::{Claimed, hoped_for, ignored_because};
 use super::queue::BATCH_BYTES_MAX;
 use super::select::by_index_alone;
+use crate::effect::Effects;
 use crate::provider::{Content, Event, Headers, Reader, Verified};
 use crate::timestamp::Timestamp;
 
-/// How the events of each endpoint are read, by the endpoint's name.
-pub type Readers = HashMap<String, Reader>;
+/// What is to be done with an endpoint's events.
+#[derive(Debug, Clone)]
+pub struct Handling {
+    /// How they are read.
+    pub reader: Reader,
+    /// Which of their changes go to functions of the company's own.
+    pub effects: Arc<Effects>,
+}
+
+/// What is to be done with the events of each endpoint, by its name.
+pub type Readers = HashMap<String, Handling>;
 
 /// Who tries again, and why.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +84,8 @@ pub(super) async fn lock(
 ) -> Result<Vec<Stored>, sqlx::Error> {
     let rows = sqlx::query(
         "select id, tenant_id, endpoint, provider, event_id, status, attempts, received_at,
-                headers::text as headers, body
+                headers::text as headers, body,
+                coalesce((select name from tenant where tenant.id = tenant_id), '') as tenant_name
          from webhook_inbox
          where id = any($1::bigint[]) and status = any($2::text[]) and endpoint = any($3::text[])
            and (not $4 or next_attempt_at <= now())
@@ -92,8 +104,8 @@ fn stored(row: &sqlx::postgres::PgRow, readers: &Readers) -> Result<Stored, sqlx
     let endpoint: String = row.try_get("endpoint")?;
     let headers: &str = row.try_get("headers")?;
     let body: &[u8] = row.try_get("body")?;
-    let reader = readers.get(&endpoint).expect("only rows of known endpoints are asked for");
-    let event = catch_unwind(AssertUnwindSafe(|| read_again(reader, headers, body)));
+    let handling = readers.get(&endpoint).expect("only rows of known endpoints are asked for");
+    let event = catch_unwind(AssertUnwindSafe(|| read_again(&handling.reader, headers, body)));
     // One that cannot even be read must not hold up all others.
     let mut event = event.unwrap_or_else(|_panic| Event {
         id: String::new(),
@@ -112,6 +124,8 @@ fn stored(row: &sqlx::postgres::PgRow, readers: &Readers) -> Result<Stored, sqlx
             endpoint,
             provider: row.try_get("provider")?,
             tenant: row.try_get("tenant_id")?,
+            tenant_name: row.try_get("tenant_name")?,
+            effects: Arc::clone(&handling.effects),
             gives_up_after: None,
         },
         event,

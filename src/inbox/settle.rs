@@ -242,14 +242,18 @@ async fn try_one(
             connection.execute("rollback to applying").await?;
             let trouble = Trouble { kind: failure.kind(), text: shortened(said(&error)) };
             match failure {
-                StatementFailure::Own => failed(connection, &claimed, trouble, 0, now).await?,
+                StatementFailure::Own | StatementFailure::NotYet => {
+                    failed(connection, &claimed, trouble, 0, now).await?
+                }
+                StatementFailure::Refused => Fate::of(Verdict::Dead(trouble)),
+                StatementFailure::Ignored => Fate::ignored(trouble.text),
                 // It stays as it was: settled, and nobody's attempt.
                 StatementFailure::Conflict | StatementFailure::System if claimed.revived => {
                     connection.execute("rollback to claiming").await?;
                     return Ok(unclaimed(Verdict::Undecided(trouble.text), single));
                 }
                 StatementFailure::Conflict | StatementFailure::System => {
-                    Fate { verdict: Verdict::Failed(trouble), counted: false, differences: Vec::new() }
+                    Fate { counted: false, ..Fate::of(Verdict::Failed(trouble)) }
                 }
             }
         }

@@ -25,6 +25,8 @@ pub enum ErrorKind {
     CurrencyDiffers,
     MoreRejectedThanReceived,
     OutOfRange,
+    EffectNotYet,
+    EffectRefused,
     Unreadable,
     Database,
     DatabaseBusy,
@@ -34,7 +36,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// All of them, with their names.
-    pub const ALL: [(Self, &'static str); 13] = [
+    pub const ALL: [(Self, &'static str); 15] = [
         (Self::InvoiceNotFound, "invoice_not_found"),
         (Self::PaymentNotFound, "payment_not_found"),
         (Self::ReceiptNotFound, "receipt_not_found"),
@@ -43,6 +45,8 @@ impl ErrorKind {
         (Self::CurrencyDiffers, "currency_differs"),
         (Self::MoreRejectedThanReceived, "more_rejected_than_received"),
         (Self::OutOfRange, "out_of_range"),
+        (Self::EffectNotYet, "effect_not_yet"),
+        (Self::EffectRefused, "effect_refused"),
         (Self::Unreadable, "unreadable"),
         (Self::Database, "database"),
         (Self::DatabaseBusy, "database_busy"),
@@ -76,6 +80,10 @@ impl ErrorKind {
             Self::MoreRejectedThanReceived | Self::OutOfRange => {
                 "the provider told what cannot be; ask it, then discard the event"
             }
+            Self::EffectNotYet => {
+                "your function says that something is not there yet (WH001); the text is its own"
+            }
+            Self::EffectRefused => "your function says that it cannot be (WH002); a person decides",
             Self::Unreadable => "the text names the field; correct the provider file, or ask the provider",
             Self::Database => {
                 "a constraint or trigger of the tables refused it; its own words are in the text"
@@ -87,7 +95,15 @@ impl ErrorKind {
 
     /// Whether all events of this kind say the same but for a number or a name.
     fn says_one_thing(self) -> bool {
-        !matches!(self, Self::Unreadable | Self::Database | Self::DatabaseBusy | Self::Conflict)
+        !matches!(
+            self,
+            Self::EffectNotYet
+                | Self::EffectRefused
+                | Self::Unreadable
+                | Self::Database
+                | Self::DatabaseBusy
+                | Self::Conflict
+        )
     }
 }
 

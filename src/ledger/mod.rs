@@ -11,9 +11,10 @@ mod store;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::books::{BooksEvent, Difference, Effects, Needs, Refusal};
+use crate::books::{BooksEvent, Difference, Effects, Message, Needs, Refusal};
 
 /// Why an event was not applied. The books are as if it had not been there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,36 +34,63 @@ pub enum Show {
     Differences,
 }
 
-/// Applies events in the caller's transaction. One result per event, in order: what it changed, if that is to
-/// be shown.
+/// What an event did to the books.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Applied {
+    /// Row by row, if that is to be shown.
+    pub differences: Vec<Difference>,
+    /// The message of each of its changes, with its version; `None`: it changed nothing.
+    pub results: Vec<Option<Value>>,
+}
+
+/// An event for the books.
+#[derive(Debug, Clone, Copy)]
+pub struct ForTheBooks<'a> {
+    /// The event.
+    pub event: BooksEvent<'a>,
+    /// Whether somebody wants the results of its changes.
+    pub wants_results: bool,
+}
+
+/// Applies events in the caller's transaction. One result per event, in order.
 ///
 /// An error is a failed statement: the transaction, or the caller's savepoint, must be rolled back.
 pub async fn apply(
     connection: &mut PgConnection,
-    events: &[BooksEvent<'_>],
+    events: &[ForTheBooks<'_>],
     show: Show,
-) -> Result<Vec<Result<Vec<Difference>, NotApplied>>, sqlx::Error> {
+) -> Result<Vec<Result<Applied, NotApplied>>, sqlx::Error> {
     if events.is_empty() {
         return Ok(Vec::new());
     }
-    let loaded = load::load(connection, &Needs::of(events)).await?;
+    let loaded = load::load(connection, &Needs::of(events.iter().map(|wanted| &wanted.event))).await?;
     let mut books = loaded.clone();
     let mut effects = Effects::default();
     let results = events
         .iter()
-        .map(|event| {
+        .map(|ForTheBooks { event, wants_results }| {
             // A draft touches nothing: a panic leaves the books whole.
             let drafted = catch_unwind(AssertUnwindSafe(|| books.draft(event)))
                 .map_err(|_panic| NotApplied::Panicked)?
                 .map_err(NotApplied::Refused)?;
-            let differences = match show {
-                Show::Nothing => Vec::new(),
-                Show::Differences => drafted.differences(&books),
-            };
+            let mut applied = Applied::default();
+            if show == Show::Differences {
+                applied.differences = drafted.differences(&books);
+            }
+            if *wants_results {
+                applied.results = drafted.messages().map(|message| message.map(result)).collect();
+            }
             books.take(drafted, &mut effects);
-            Ok(differences)
+            Ok(applied)
         })
         .collect();
     store::store(connection, &loaded, &books, &effects).await?;
     Ok(results)
+}
+
+/// A message as a function is given it.
+fn result(message: &Message) -> Value {
+    let mut result: Value = serde_json::from_str(&message.payload).unwrap_or_default();
+    result["version"] = message.version.into();
+    result
 }

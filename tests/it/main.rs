@@ -11,6 +11,7 @@ mod commands;
 mod convergence;
 mod definitions;
 mod deliveries;
+mod effects;
 mod explain;
 mod export;
 mod faults;

@@ -26,7 +26,14 @@ impl Bench {
     fn new() -> Self {
         let database = Database::new();
         let tenant = database.rows("select id from tenant").parse().unwrap();
-        let origin = Origin { endpoint: "e".into(), provider: "p".into(), tenant, gives_up_after: None };
+        let origin = Origin {
+            endpoint: "e".into(),
+            provider: "p".into(),
+            tenant,
+            tenant_name: "acme".into(),
+            effects: Arc::default(),
+            gives_up_after: None,
+        };
         Self { database, runtime: tokio::runtime::Runtime::new().unwrap(), origin: Arc::new(origin) }
     }
 

@@ -17,7 +17,7 @@ use crate::cli::filter::FilterArgs;
 use crate::cli::ops::{ConfigFile, Operator, Ops, Output, or_unread, plain};
 use crate::cli::runtime;
 use crate::config::Secrets;
-use crate::gateway::readers;
+use crate::gateway::{check_effects, readers};
 use crate::inbox::activity::write_applied;
 use crate::inbox::queue::BATCH_MAX;
 use crate::inbox::recorded::{Again, Candidate, Readers, fitting};
@@ -120,9 +120,11 @@ impl Reprocess {
             return Err(Usage(text.to_owned()).into());
         }
         let filter = self.filter.limited_to(&[Status::Failed, Status::Dead, Status::Ignored])?;
-        let readers = readers(&self.config.read(Secrets::NotNeeded)?);
+        let config = self.config.read(Secrets::NotNeeded)?;
+        let readers = readers(&config);
         runtime()?.block_on(async {
             let mut ops = Ops::connect().await?;
+            check_effects(&mut ops.connection, &config.effects).await?;
             let (found, all_named) = self.find(&mut ops.connection, filter).await?;
             let (work, unknown): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|candidate| readers.contains_key(&candidate.endpoint));

@@ -1,6 +1,7 @@
 //! `wharf inbox show`.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::Value;
@@ -11,13 +12,14 @@ use crate::cli::difference::{difference_json, difference_line};
 use crate::cli::ops::{ConfigFile, Ops, Output, plain, seconds};
 use crate::cli::runtime;
 use crate::config::Secrets;
+use crate::gateway::readers;
 use crate::inbox::history::{Attempt, Effect, Request, attempts, effects, request};
-use crate::inbox::recorded::{Again, Readers, header_lines, read_again};
+use crate::inbox::recorded::{Again, Handling, Readers, header_lines, read_again};
 use crate::inbox::select::Entry;
 use crate::inbox::settle::{Batch, Rehearsal};
 use crate::inbox::{ErrorKind, Settled};
 use crate::provider::currency::money;
-use crate::provider::{Content, Event, Reader, json};
+use crate::provider::{Content, Event, json};
 use crate::timestamp::Timestamp;
 
 #[derive(Debug, Args)]
@@ -92,7 +94,10 @@ impl Show {
         let effects = effects(connection, entry.id, request.tenant_id, changes).await?;
         let rehearsed = match reader {
             Some(reader) if ["failed", "dead", "ignored"].contains(&entry.status.as_str()) => {
-                rehearse(connection, &entry, reader).await?
+                let configured = config.as_ref().map(readers).unwrap_or_default();
+                let effects = configured.get(&entry.endpoint).map(|own| Arc::clone(&own.effects));
+                let handling = Handling { reader, effects: effects.unwrap_or_default() };
+                rehearse(connection, &entry, handling).await?
             }
             _ => None,
         };
@@ -103,9 +108,9 @@ impl Show {
 async fn rehearse(
     connection: &mut PgConnection,
     entry: &Entry,
-    reader: Reader,
+    handling: Handling,
 ) -> anyhow::Result<Option<Settled>> {
-    let readers = Readers::from([(entry.endpoint.clone(), reader)]);
+    let readers = Readers::from([(entry.endpoint.clone(), handling)]);
     let again = Again::Reprocess { operator: "rehearsal", reason: None };
     let mut rehearsal = Rehearsal::begin(connection).await?;
     let batch = Batch::Recorded { ids: &[entry.id], again, readers: &readers };
