@@ -80,8 +80,11 @@ pub async fn start(config: &Config, options: &PgConnectOptions) -> anyhow::Resul
         body_timeout: server.body_timeout,
     };
     let stopping = Stopping::default();
-    let admin = listen_for_admin(server, AdminState { pool, stopping: stopping.clone() })
-        .with_context(|| format!("cannot listen on {} (admin_listen)", server.admin_listen))?;
+    let admin = listen_for_admin(
+        server,
+        AdminState { pool, effects: config.effects.clone(), stopping: stopping.clone() },
+    )
+    .with_context(|| format!("cannot listen on {} (admin_listen)", server.admin_listen))?;
     let webhooks = listen_for_webhooks(server, gateway)
         .with_context(|| format!("cannot listen on {} (listen)", server.listen))?;
     let (address, admin_address) = (webhooks.address, admin.address);

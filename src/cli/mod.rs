@@ -3,6 +3,7 @@
 mod audit;
 mod demo;
 mod difference;
+mod effects;
 mod explain;
 mod filter;
 mod fixtures;
@@ -76,6 +77,9 @@ enum Command {
     Quarantine(quarantine::Quarantine),
     /// How it stands: endpoints, secrets, what failed, what was refused.
     Status(status::Status),
+    /// A company's own functions: check them, or start one.
+    #[command(subcommand)]
+    Effects(effects::Effects),
     /// Captured requests as tests.
     #[command(subcommand)]
     Fixtures(fixtures::Fixtures),
@@ -147,6 +151,7 @@ pub fn run() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "wharf", &mut script);
             std::io::stdout().write_all(&script).map(|()| true).map_err(anyhow::Error::from)
         }
+        Command::Effects(command) => command.run(),
         Command::Fixtures(command) => command.run(),
         Command::PrivatePostgres { place, fast } => {
             let durability = if fast { Durability::Fast } else { Durability::Durable };

@@ -13,6 +13,7 @@ use actix_web::{App, HttpServer, web};
 use sqlx::PgPool;
 
 use crate::config::ServerConfig;
+use crate::effect::EffectRule;
 use webhooks::Gateway;
 
 /// A running listener: where it listens, and the server to await.
@@ -50,6 +51,8 @@ pub fn listen_for_webhooks(config: &ServerConfig, gateway: Gateway) -> std::io::
 pub struct AdminState {
     /// For the readiness check.
     pub pool: PgPool,
+    /// The functions that must be callable.
+    pub effects: Vec<EffectRule>,
     /// Set while the gateway shuts down.
     pub stopping: Stopping,
 }

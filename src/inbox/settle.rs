@@ -140,6 +140,11 @@ impl<'c> Rehearsal<'c> {
         Ok(Self { connection })
     }
 
+    /// The connection, for what else is to be seen in the same transaction.
+    pub fn connection(&mut self) -> &mut PgConnection {
+        self.connection
+    }
+
     /// Settles a batch, for show.
     pub async fn settle(&mut self, batch: Batch<'_>, now: Timestamp) -> Result<Vec<Settled>, sqlx::Error> {
         self.connection.execute("savepoint batch").await?;

@@ -322,3 +322,90 @@ fn mistakes_in_an_effect_are_told_all_at_once() {
         assert!(ran.err.contains(said), "{said} is not in\n{}", ran.err);
     }
 }
+
+#[test]
+fn readiness_depends_on_the_functions() {
+    let database = Database::new();
+    database.execute(ERP);
+    let (gateway, _desk) = serve(&database, INSTEAD);
+    let ready =
+        || crate::support::request(gateway.admin, b"GET /readyz HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+    assert_eq!(ready().said(), (200, r#"{"status":"ready"}"#));
+    database.execute("alter function erp.invoice_paid(jsonb) rename to paid_invoice");
+    let gone = "erp.invoice_paid: there is no such function; create function erp.invoice_paid(change jsonb)";
+    assert_eq!(ready().status, 503);
+    assert!(ready().body.contains(gone), "{}", ready().body);
+}
+
+fn fixture(desk: &Desk, name: &str, body: &str) {
+    let folder = desk.folder().join("f/stripe");
+    std::fs::create_dir_all(&folder).unwrap();
+    let toml = "about = \"A payment.\"\norigin = \"synthetic\"\n[headers]\n[expect]\nstatus = 200\noutcome = \"processed\"\n";
+    std::fs::write(folder.join(format!("{name}.toml")), toml).unwrap();
+    std::fs::write(folder.join(format!("{name}.json")), body).unwrap();
+}
+
+#[test]
+fn functions_are_tried_on_fixtures_without_changing_anything() {
+    let database = Database::new();
+    database.execute(ERP);
+    let desk = desk(&database, INSTEAD);
+    let paid = crate::support::payment_succeeded;
+    fixture(&desk, "001-paid", &paid("evt_1", "pi_1", "INV-1", 100));
+    fixture(&desk, "002-missing", &paid("evt_2", "pi_2", "INV-77", 100));
+    let before = database.dump();
+    let ran = desk.run(&["effects", "check", "--fixtures", "f"]);
+    assert_eq!(
+        (ran.code, ran.out.as_str(), ran.err.as_str()),
+        (
+            0,
+            "erp.invoice_paid  can be called: for invoice.paid\n\
+             f/stripe/001-paid  processed\n\
+             f/stripe/002-missing  failed: effect_not_yet: bill INV-77 is not there\n",
+            ""
+        )
+    );
+    database.execute(
+        "create or replace function erp.invoice_paid(change jsonb) returns jsonb language plpgsql as $$
+           begin if change->>'invoice' = 'INV-1' then commit; end if; return (1 / 0)::text::jsonb; end $$",
+    );
+    let ran = desk.run(&["effects", "check", "--fixtures", "f"]);
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (
+            1,
+            "erp.invoice_paid  can be called: for invoice.paid\n\
+             f/stripe/001-paid  is a fault of the function: database: invalid transaction termination; a function must \
+             leave commit and rollback to Wharf\n\
+             f/stripe/002-missing  is a fault of the function: database: division by zero\n"
+        )
+    );
+    assert_eq!(database.dump(), before);
+    database.execute("drop function erp.invoice_paid(jsonb)");
+    let ran = desk.run(&["effects", "check", "--json"]);
+    assert_eq!(ran.code, 1);
+    assert_eq!(
+        ran.out,
+        "{\"outcome\":\"cannot be called\",\"text\":\"there is no such function; create function erp.invoice_paid(change \
+         jsonb)\",\"what\":\"erp.invoice_paid\"}\n"
+    );
+}
+
+#[test]
+fn a_scaffold_is_a_function_that_can_be_bound_at_once() {
+    let database = Database::new();
+    database.execute("create schema erp");
+    let mut effects = String::new();
+    for change in Change::NAMES {
+        let plain = desk(&database, "");
+        let sql = plain.out(&["effects", "scaffold", "--change", change]);
+        database.execute(&sql);
+        let call = change.replace('.', "_");
+        effects.push_str(&format!(
+            "\n[[effect]]\nchange = \"{change}\"\ncall = \"erp.{call}\"\nmode = \"instead\"\n"
+        ));
+    }
+    let (gateway, _desk) = serve(&database, &effects);
+    assert_eq!(gateway.pay("evt_1", "pi_1", "INV-1", 100).said(), PROCESSED);
+    assert_eq!(database.invoice("INV-1"), "awaiting_payment|0|0");
+}
