@@ -1,6 +1,8 @@
 //! A company's own functions, in the transaction of the delivery. Black box, but for what a batch is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use wharf::books::{Change, InvoiceChange, InvoiceFact, Money};
@@ -408,4 +410,90 @@ fn a_scaffold_is_a_function_that_can_be_bound_at_once() {
     let (gateway, _desk) = serve(&database, &effects);
     assert_eq!(gateway.pay("evt_1", "pi_1", "INV-1", 100).said(), PROCESSED);
     assert_eq!(database.invoice("INV-1"), "awaiting_payment|0|0");
+}
+
+/// The function counts nothing twice by itself: only the inbox stands between an event and its second application.
+#[test]
+fn killed_at_any_moment_the_companys_rows_and_the_inbox_agree() {
+    const EVENTS: usize = 2000;
+    const SENDS: usize = EVENTS * 13 / 10;
+    let database = Database::new();
+    database.execute(
+        "create schema erp; create table erp.applied (event text, invoice text);
+         create table erp.bill (number text primary key, paid bigint not null default 0);
+         insert into erp.bill (number) select 'INV-' || n from generate_series(0, 49) n;
+         create function erp.invoice_paid(change jsonb) returns void language sql begin atomic
+           update erp.bill set paid = paid + (change->>'amount')::bigint where number = change->>'invoice';
+           insert into erp.applied values (change->>'event_id', change->>'invoice');
+         end",
+    );
+    let (gateway, desk) = serve(&database, INSTEAD);
+    let config = desk.folder().join("wharf.toml");
+    let address = std::sync::RwLock::new(gateway.address);
+    let next = AtomicUsize::new(0);
+    let send = |n: usize| {
+        // Three in ten come a second time, most of them long after the first.
+        let n = n * 7 % SENDS % EVENTS;
+        let body = crate::support::payment_succeeded(
+            &format!("evt_{n}"),
+            &format!("pi_{n}"),
+            &format!("INV-{}", n % 50),
+            1,
+        );
+        let signature = crate::support::stripe_signature(body.as_bytes(), crate::support::now());
+        let bytes = crate::support::post_bytes(
+            "/webhooks/stripe",
+            &[("stripe-signature", &signature)],
+            body.as_bytes(),
+        );
+        loop {
+            let to = *address.read().unwrap();
+            match crate::support::request(to, &bytes) {
+                Ok(reply) if reply.status == 200 => return,
+                _ => std::thread::sleep(Duration::from_millis(3)),
+            }
+        }
+    };
+    let mut killed_amid = 0;
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= SENDS {
+                        return;
+                    }
+                    send(n);
+                }
+            });
+        }
+        let mut gateway = gateway;
+        for round in 1..=6 {
+            let until = SENDS * round / 8;
+            while next.load(Ordering::Relaxed) < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            gateway.kill_dash_9();
+            killed_amid += usize::from(next.load(Ordering::Relaxed) < SENDS);
+            gateway = Gateway::start_configured(&database.url, &config);
+            *address.write().unwrap() = gateway.address;
+        }
+        while next.load(Ordering::Relaxed) < SENDS + 8 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    assert_eq!(killed_amid, 6);
+    assert_eq!(database.rows("select count(*), sum(paid) from erp.bill"), format!("50|{EVENTS}"));
+    assert_eq!(
+        database.rows("select count(*), count(distinct event) from erp.applied"),
+        format!("{EVENTS}|{EVENTS}")
+    );
+    assert_eq!(
+        database.rows(
+            "select count(*) from webhook_inbox inbox full join erp.applied on applied.event = inbox.event_id
+             where inbox.status is distinct from 'processed' or applied.event is null"
+        ),
+        "0"
+    );
+    assert_eq!(database.rows("select count(*) from invoice_entry"), "0");
 }
