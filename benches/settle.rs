@@ -38,37 +38,51 @@ fn main() {
     println!(
         "{EVENTS} events of {EVENT_BYTES} bytes with all effects, {ROUNDS} rounds in turns, a new database each"
     );
+    // `cargo bench --bench settle -- NAME` measures one of them.
+    let only = arguments.iter().skip(1).find(|argument| !argument.starts_with("--"));
+    let wanted = |name: &str| only.is_none_or(|only| only == name);
     for connections in [64, 256] {
-        let mut ratios = Vec::new();
-        for _ in 0..ROUNDS {
-            // pgbench keeps 64 clients: a Postgres backend per client is not how anybody would serve 256.
-            let ceiling = runtime.block_on(pgbench(&server, connections.min(64)));
-            let (rate, batch) = runtime.block_on(wharf(&server, connections));
-            println!(
-                "  {connections} connections: wharf at {:.2} times pgbench (mean batch {batch:.0})",
-                rate / ceiling
+        if wanted("fresh") {
+            measure(
+                &format!("fresh_{connections}_vs_pgbench"),
+                &format!("fresh events, {connections} connections, to pgbench"),
+                || {
+                    // pgbench keeps 64 clients: a backend per client is not how anybody would serve 256.
+                    let ceiling = runtime.block_on(pgbench(&server, connections.min(64)));
+                    runtime.block_on(wharf(&server, connections)) / ceiling
+                },
             );
-            ratios.push(rate / ceiling);
         }
-        ratios.sort_by(f64::total_cmp);
-        let (low, median, high) = (ratios[0], ratios[ROUNDS / 2], ratios[ROUNDS - 1]);
-        println!(
-            "fresh events, {connections} connections: {median:.2} times pgbench (from {low:.2} to {high:.2})"
-        );
-        println!("figure fresh_{connections}_vs_pgbench {median:.2}");
     }
-    let mut ratios: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let (live, _) = runtime.block_on(wharf(&server, 256));
-            let rate = runtime.block_on(reprocess(&server));
-            println!("  {DEAD} dead letters: reprocessed at {:.2} times the live path", rate / live);
-            rate / live
-        })
-        .collect();
+    if wanted("reprocess") {
+        measure(
+            "reprocess_vs_live",
+            &format!("{DEAD} dead letters, to the live path at 256 connections"),
+            || {
+                let live = runtime.block_on(wharf(&server, 256));
+                runtime.block_on(reprocess(&server)) / live
+            },
+        );
+    }
+    if wanted("function") {
+        measure(
+            "function_vs_books",
+            "a function of one insert and one update, to the books, 256 connections",
+            || {
+                let books = runtime.block_on(wharf(&server, 256));
+                runtime.block_on(with_a_function(&server, 256)) / books
+            },
+        );
+    }
+}
+
+/// Takes a ratio several times, and prints its median and its spread.
+fn measure(figure: &str, what: &str, ratio: impl Fn() -> f64) {
+    let mut ratios: Vec<f64> = (0..ROUNDS).map(|_| ratio()).collect();
     ratios.sort_by(f64::total_cmp);
     let (low, median, high) = (ratios[0], ratios[ROUNDS / 2], ratios[ROUNDS - 1]);
-    println!("reprocessing, 256 connections live: {median:.2} times (from {low:.2} to {high:.2})");
-    println!("figure reprocess_vs_live {median:.2}");
+    println!("  {what}: {median:.2} times (from {low:.2} to {high:.2})");
+    println!("figure {figure} {median:.2}");
 }
 
 /// Dead letters a second that `wharf inbox reprocess --all` applies: the same events, dead because their invoices were
@@ -92,7 +106,7 @@ async fn reprocess(server: &PrivateServer) -> f64 {
     let started = Instant::now();
     let output = Command::new(WHARF)
         .args(["inbox", "reprocess", "--all", "--yes", "--config"])
-        .arg(configuration())
+        .arg(configuration(""))
         .env("DATABASE_URL", url)
         .output()
         .unwrap();
@@ -103,11 +117,11 @@ async fn reprocess(server: &PrivateServer) -> f64 {
     DEAD as f64 / took.as_secs_f64()
 }
 
-fn configuration() -> PathBuf {
+fn configuration(effects: &str) -> PathBuf {
     let config = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench.toml");
     let text = "[server]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n\
         [[endpoint]]\nname = \"stripe\"\nprovider = \"stripe\"\ntenant = \"acme\"\nlive = true\nsecrets = [\"env:BENCH_SECRET\"]\n";
-    std::fs::write(&config, text).unwrap();
+    std::fs::write(&config, format!("{text}{effects}")).unwrap();
     config
 }
 
@@ -231,12 +245,50 @@ impl Drop for Gateway {
     }
 }
 
-/// Events per second, and the mean number of events per transaction.
-async fn wharf(server: &PrivateServer, connections: usize) -> (f64, f64) {
+/// Events per second.
+async fn wharf(server: &PrivateServer, connections: usize) -> f64 {
     let (options, url) = fresh_database(server, EVENTS).await;
+    let seconds = serve_and_load(&url, "", connections);
+    check(&options, EVENTS as i64).await;
+    EVENTS as f64 / seconds
+}
+
+/// A company's own tables, and a function of one update and one insert.
+const ERP: &str = "
+    create schema erp;
+    create table erp.bill (number text primary key, due bigint not null, paid bigint not null default 0);
+    insert into erp.bill (number, due) select number, amount_due from wharf.invoice;
+    create table erp.payment (id text primary key, bill text not null, amount bigint not null, at timestamptz);
+    create function erp.invoice_paid(change jsonb) returns void language plpgsql
+      set search_path = erp, pg_temp as $$ begin
+        insert into payment values (change->>'payment', change->>'invoice', (change->>'amount')::bigint,
+                                    (change->>'occurred_at')::timestamptz);
+        update bill set paid = paid + (change->>'amount')::bigint where number = change->>'invoice';
+      end $$";
+const EFFECT: &str =
+    "[[effect]]\nchange = \"invoice.paid\"\ncall = \"erp.invoice_paid\"\nmode = \"instead\"\n";
+
+/// Events per second with a function instead of the books.
+async fn with_a_function(server: &PrivateServer, connections: usize) -> f64 {
+    let (options, url) = fresh_database(server, EVENTS).await;
+    let mut connection = wharf::postgres::connect(&options).await.unwrap();
+    connection.execute(ERP).await.unwrap();
+    let seconds = serve_and_load(&url, EFFECT, connections);
+    let paid: i64 = sqlx::query_scalar(
+        "select count(*) from erp.bill join erp.payment on bill = number where paid = due",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(paid, EVENTS as i64);
+    EVENTS as f64 / seconds
+}
+
+/// The seconds that a gateway took for all events.
+fn serve_and_load(url: &str, effects: &str, connections: usize) -> f64 {
     let mut child = Command::new(WHARF)
         .args(["serve", "--log", "json", "--config"])
-        .arg(configuration())
+        .arg(configuration(effects))
         .env("DATABASE_URL", url)
         .env("BENCH_SECRET", SECRET)
         .stderr(Stdio::piped())
@@ -255,15 +307,7 @@ async fn wharf(server: &PrivateServer, connections: usize) -> (f64, f64) {
         .output()
         .unwrap();
     drop(gateway);
-    check(&options, EVENTS as i64).await;
-    let seconds: f64 =
-        String::from_utf8_lossy(&output.stdout).trim().parse().expect("the load generator measured");
-    let mut connection = wharf::postgres::connect(&options).await.unwrap();
-    let batches: i64 = sqlx::query_scalar("select count(distinct xmin::text::bigint) from webhook_inbox")
-        .fetch_one(&mut connection)
-        .await
-        .unwrap();
-    (EVENTS as f64 / seconds, EVENTS as f64 / batches as f64)
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("the load generator measured")
 }
 
 /// A Stripe event of [`EVENT_BYTES`] that pays invoice `n`.
