@@ -135,6 +135,7 @@ impl Config {
         };
         let endpoints = read_endpoints(&mut file, &catalogue, folder, secrets);
         let effects = read_effects(&mut file, &endpoints);
+        unbound_changes(&file, &endpoints, &effects);
         let quarantine = read_quarantine(file.section("quarantine"));
         file.finish();
         let mut found = problems.into_inner();
@@ -232,7 +233,8 @@ fn read_effects(file: &mut Section<'_>, endpoints: &[EndpointConfig]) -> Vec<Eff
     let mut rules: Vec<EffectRule> = Vec::new();
     for mut section in file.sections("effect") {
         let change = section.required_text("change", "\"invoice.paid\"");
-        if let Some(change) = change.as_deref().filter(|change| !Change::NAMES.contains(change)) {
+        let known = |change: &&str| Change::NAMES.contains(change) || change.starts_with("x.");
+        if let Some(change) = change.as_deref().filter(|change| !known(change)) {
             let names = Change::NAMES.join(", ");
             section.problem("change", format!("`{change}` is not a change; the changes are: {names}"));
         }
@@ -266,6 +268,11 @@ fn read_effects(file: &mut Section<'_>, endpoints: &[EndpointConfig]) -> Vec<Eff
         {
             section.problem("tenant", format!("no endpoint has the tenant `{unknown}`"));
         }
+        if let (Some(change), Some(Mode::Also)) = (&change, mode)
+            && change.starts_with("x.")
+        {
+            section.problem("mode", "is \"also\", but the books do not know this change; write \"instead\"");
+        }
         if let (Some(change), Some(call), Some(mode)) = (change, call, mode) {
             let rule = EffectRule { change, effect: Effect { call, mode }, tenant, endpoint };
             let same = |other: &&EffectRule| {
@@ -280,6 +287,20 @@ fn read_effects(file: &mut Section<'_>, endpoints: &[EndpointConfig]) -> Vec<Eff
         section.finish();
     }
     rules
+}
+
+/// A change of the company's own has no books to go to.
+fn unbound_changes(file: &Section<'_>, endpoints: &[EndpointConfig], rules: &[EffectRule]) {
+    for endpoint in endpoints {
+        let effects = EffectRule::for_endpoint(rules, &endpoint.name, &endpoint.tenant);
+        for change in endpoint.definition.own_changes().filter(|change| effects.of(change).is_none()) {
+            let text = format!(
+                "endpoint {} maps `{change}`, which is bound to no function; write an [[effect]] for it",
+                endpoint.name
+            );
+            file.problem("effect", text);
+        }
+    }
 }
 
 fn read_quarantine(section: Option<Section<'_>>) -> QuarantineLimits {

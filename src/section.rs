@@ -117,6 +117,11 @@ impl<'a> Section<'a> {
         self.table.contains_key(key)
     }
 
+    /// A text that is left in the table for somebody else to take.
+    pub fn peek(&self, key: &str) -> Option<&str> {
+        self.table.get(key).and_then(Value::as_str)
+    }
+
     /// Takes a value of any type.
     pub fn take(&mut self, key: &'static str) -> Option<Value> {
         self.known.borrow_mut().push(key);

@@ -263,13 +263,14 @@ fn described(event: &Bound<'_>, change: &Change, result: Option<&Value>) -> Valu
     });
     for key in [
         "invoice", "payment", "amount", "currency", "refund", "failed", "dispute", "stage", "reason",
-        "receipt", "lines", "counting", "notice", "fields",
+        "receipt", "lines", "counting", "notice", "fields", "fields",
     ] {
         described[key] = Value::Null;
     }
     match change {
         Change::Invoice(change) => describe_invoice(&mut described, change),
         Change::Receipt(change) => describe_receipt(&mut described, change),
+        Change::Own(change) => described["fields"] = json!(change.fields),
     }
     described
 }

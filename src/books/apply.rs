@@ -72,6 +72,7 @@ impl Needs {
                 match change {
                     Change::Invoice(change) => needs.add_invoice(event, change),
                     Change::Receipt(change) => needs.add_receipt(event, change),
+                    Change::Own(_) => {}
                 }
             }
         }
@@ -213,8 +214,9 @@ impl Books {
         for change in event.changes {
             let before = draft.effects.messages.len();
             match change {
-                Change::Invoice(told) => draft.invoice(event, told, change.name())?,
-                Change::Receipt(told) => draft.receipt(event, told, change.name())?,
+                Change::Invoice(told) => draft.invoice(event, told, told.fact.change_name())?,
+                Change::Receipt(told) => draft.receipt(event, told, told.fact.change_name())?,
+                Change::Own(own) => return Err(Refusal::NotForTheBooks(own.name.clone())),
             }
             told_by.push((draft.effects.messages.len() > before).then_some(before));
         }

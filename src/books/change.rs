@@ -1,5 +1,7 @@
 //! The closed list of business facts that a delivery can tell.
 
+use std::collections::BTreeMap;
+
 use crate::timestamp::Timestamp;
 
 /// A business fact, read from a verified event. What a provider calls it no longer matters here.
@@ -9,10 +11,21 @@ pub enum Change {
     Invoice(InvoiceChange),
     /// Something about a receipt: goods that come in.
     Receipt(ReceiptChange),
+    /// Something that only the company's own function knows: the books take no part in it.
+    Own(OwnChange),
+}
+
+/// A fact of the company's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnChange {
+    /// Its name: `x.` and a word.
+    pub name: String,
+    /// What the provider file maps, by its names, as texts; `None`: it is not in the event.
+    pub fields: BTreeMap<String, Option<String>>,
 }
 
 impl Change {
-    /// The names of all changes.
+    /// The names of all changes that the books know.
     pub const NAMES: [&str; 12] = [
         "invoice.issued",
         "invoice.paid",
@@ -33,28 +46,16 @@ impl Change {
         match self {
             Self::Invoice(change) => change.number.as_deref(),
             Self::Receipt(change) => Some(&change.number),
+            Self::Own(_) => None,
         }
     }
 
     /// The name of the change, as provider files and outbox messages write it.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
-            Self::Invoice(change) => match change.fact {
-                InvoiceFact::Issued { .. } => "invoice.issued",
-                InvoiceFact::Paid { .. } => "invoice.paid",
-                InvoiceFact::PaymentFailed { .. } => "invoice.payment_failed",
-                InvoiceFact::RefundTotal { .. } | InvoiceFact::Refund { .. } => "invoice.refunded",
-                InvoiceFact::Disputed { .. } => "invoice.disputed",
-                InvoiceFact::Voided { .. } => "invoice.voided",
-            },
-            Self::Receipt(change) => match change.fact {
-                ReceiptFact::Announced { .. } => "receipt.announced",
-                ReceiptFact::InTransit => "receipt.in_transit",
-                ReceiptFact::Arrived => "receipt.arrived",
-                ReceiptFact::Received { .. } => "receipt.received",
-                ReceiptFact::Closed => "receipt.closed",
-                ReceiptFact::Cancelled => "receipt.cancelled",
-            },
+            Self::Invoice(change) => change.fact.change_name(),
+            Self::Receipt(change) => change.fact.change_name(),
+            Self::Own(change) => &change.name,
         }
     }
 }
@@ -136,6 +137,18 @@ pub enum InvoiceFact {
 }
 
 impl InvoiceFact {
+    /// The name of its change.
+    pub fn change_name(&self) -> &'static str {
+        match self {
+            Self::Issued { .. } => "invoice.issued",
+            Self::Paid { .. } => "invoice.paid",
+            Self::PaymentFailed { .. } => "invoice.payment_failed",
+            Self::RefundTotal { .. } | Self::Refund { .. } => "invoice.refunded",
+            Self::Disputed { .. } => "invoice.disputed",
+            Self::Voided { .. } => "invoice.voided",
+        }
+    }
+
     /// The provider's id of the payment that it is about.
     pub fn payment(&self) -> Option<&str> {
         match self {
@@ -192,6 +205,20 @@ pub enum ReceiptFact {
     Closed,
     /// It will not come.
     Cancelled,
+}
+
+impl ReceiptFact {
+    /// The name of its change.
+    pub fn change_name(&self) -> &'static str {
+        match self {
+            Self::Announced { .. } => "receipt.announced",
+            Self::InTransit => "receipt.in_transit",
+            Self::Arrived => "receipt.arrived",
+            Self::Received { .. } => "receipt.received",
+            Self::Closed => "receipt.closed",
+            Self::Cancelled => "receipt.cancelled",
+        }
+    }
 }
 
 /// What the quantities of a count mean.

@@ -19,7 +19,7 @@ pub mod stock;
 
 pub use apply::{Books, BooksEvent, Drafted, Effects, Message, Needs, PaymentKey};
 pub use change::{
-    Change, CountedLine, Counting, DisputeStage, ExpectedLine, InvoiceChange, InvoiceFact, Money,
+    Change, CountedLine, Counting, DisputeStage, ExpectedLine, InvoiceChange, InvoiceFact, Money, OwnChange,
     ReceiptChange, ReceiptFact, Told,
 };
 pub use difference::{Difference, Figure};

@@ -18,6 +18,8 @@ pub enum Refusal {
     CurrencyDiffers { invoice: String, invoice_currency: String, told_currency: String },
     #[error("receipt {receipt}: {rejected} of SKU {sku} were rejected, but only {received} received")]
     MoreRejectedThanReceived { receipt: String, sku: String, received: i64, rejected: i64 },
+    #[error("no function is bound to {0}, and the books do not know it; write an [[effect]]")]
+    NotForTheBooks(String),
     #[error("an {0} is out of range")]
     OutOfRange(&'static str),
 }
@@ -39,6 +41,7 @@ impl Refusal {
             | Self::PaymentNotFound(_)
             | Self::ReceiptNotFound(_)
             | Self::SkuNotFound(_)
+            | Self::NotForTheBooks(_)
             | Self::StockAllocated { .. } => Heals::WithTime,
             Self::CurrencyDiffers { .. } | Self::MoreRejectedThanReceived { .. } | Self::OutOfRange(_) => {
                 Heals::Never

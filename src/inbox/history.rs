@@ -85,7 +85,7 @@ pub async fn effects(
         .iter()
         .filter_map(|change| match change {
             Change::Invoice(change) => change.fact.payment(),
-            Change::Receipt(_) => None,
+            Change::Receipt(_) | Change::Own(_) => None,
         })
         .collect();
     sqlx::query_as(

@@ -25,6 +25,7 @@ pub enum ErrorKind {
     CurrencyDiffers,
     MoreRejectedThanReceived,
     OutOfRange,
+    EffectMissing,
     EffectNotYet,
     EffectRefused,
     Unreadable,
@@ -36,7 +37,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// All of them, with their names.
-    pub const ALL: [(Self, &'static str); 15] = [
+    pub const ALL: [(Self, &'static str); 16] = [
         (Self::InvoiceNotFound, "invoice_not_found"),
         (Self::PaymentNotFound, "payment_not_found"),
         (Self::ReceiptNotFound, "receipt_not_found"),
@@ -45,6 +46,7 @@ impl ErrorKind {
         (Self::CurrencyDiffers, "currency_differs"),
         (Self::MoreRejectedThanReceived, "more_rejected_than_received"),
         (Self::OutOfRange, "out_of_range"),
+        (Self::EffectMissing, "effect_missing"),
         (Self::EffectNotYet, "effect_not_yet"),
         (Self::EffectRefused, "effect_refused"),
         (Self::Unreadable, "unreadable"),
@@ -80,6 +82,7 @@ impl ErrorKind {
             Self::MoreRejectedThanReceived | Self::OutOfRange => {
                 "the provider told what cannot be; ask it, then discard the event"
             }
+            Self::EffectMissing => "bind the change to a function of yours with an [[effect]]",
             Self::EffectNotYet => {
                 "your function says that something is not there yet (WH001); the text is its own"
             }
@@ -117,6 +120,7 @@ impl From<&Refusal> for ErrorKind {
             Refusal::StockAllocated { .. } => Self::StockAllocated,
             Refusal::CurrencyDiffers { .. } => Self::CurrencyDiffers,
             Refusal::MoreRejectedThanReceived { .. } => Self::MoreRejectedThanReceived,
+            Refusal::NotForTheBooks(_) => Self::EffectMissing,
             Refusal::OutOfRange(_) => Self::OutOfRange,
         }
     }

@@ -2,7 +2,7 @@
 //! `[[on]]`.
 
 use super::export::{ExportRule, read_export};
-use super::mapping::{Condition, On, Source, Test};
+use super::mapping::{ChangeRule, Condition, On, Source, Test};
 use super::mapping_file;
 use super::pointer::Pointers;
 use super::signature::{
@@ -149,6 +149,14 @@ impl Definition {
             gives_up_after: gives_up_after.and_then(|limit| i32::try_from(limit).ok()),
             export,
             on,
+        })
+    }
+
+    /// The names of the changes that only a function of the company's own knows.
+    pub fn own_changes(&self) -> impl Iterator<Item = &str> {
+        self.on.iter().filter_map(|on| match &on.change {
+            ChangeRule::Own { name, .. } => Some(name.as_str()),
+            ChangeRule::Invoice { .. } | ChangeRule::Receipt { .. } => None,
         })
     }
 

@@ -13,7 +13,7 @@ use super::decimal::Decimal;
 use super::headers::Headers;
 use super::pointer::{Pointers, Slot, Unreadable, read_text, shape_of};
 use crate::books::{
-    Change, CountedLine, Counting, DisputeStage, ExpectedLine, InvoiceChange, InvoiceFact, Money,
+    Change, CountedLine, Counting, DisputeStage, ExpectedLine, InvoiceChange, InvoiceFact, Money, OwnChange,
     ReceiptChange, ReceiptFact,
 };
 
@@ -119,6 +119,13 @@ pub enum ChangeRule {
         /// The rest.
         fact: ReceiptRule,
     },
+    /// A fact of the company's own.
+    Own {
+        /// The change's name, `x.` and a word.
+        name: String,
+        /// Its fields, by the company's names.
+        fields: BTreeMap<String, Field>,
+    },
 }
 
 /// The fields of [`InvoiceFact`].
@@ -219,7 +226,7 @@ impl On {
         match &self.change {
             ChangeRule::Receipt { fact: ReceiptRule::Announced { lines, .. }, .. }
             | ChangeRule::Receipt { fact: ReceiptRule::Received { lines, .. }, .. } => &lines.each,
-            ChangeRule::Receipt { .. } | ChangeRule::Invoice { .. } => &[],
+            ChangeRule::Receipt { .. } | ChangeRule::Invoice { .. } | ChangeRule::Own { .. } => &[],
         }
     }
 
@@ -261,6 +268,13 @@ impl On {
                 number: scope.text("receipt", number)?,
                 fact: receipt_fact(fact, &self.line, scope)?,
             }),
+            ChangeRule::Own { name, fields } => {
+                let mut told = BTreeMap::new();
+                for (key, field) in fields {
+                    told.insert(key.clone(), scope.optional_text(key, Some(field))?);
+                }
+                Change::Own(OwnChange { name: name.clone(), fields: told })
+            }
         })
     }
 }

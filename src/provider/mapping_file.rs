@@ -4,29 +4,14 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
-use super::definition::{Signs, confirms, one_of};
+use super::definition::{Signs, confirms, is_name, one_of};
 use super::mapping::{
     Amount, ChangeRule, Condition, Constant, Counted, CountingRule, Field, InvoiceRule, Lines, On,
     ReceiptRule, Source, Test, Unit,
 };
 use super::pointer::Pointers;
-use crate::books::DisputeStage;
+use crate::books::{Change, DisputeStage};
 use crate::section::Section;
-
-const CHANGES: [&str; 12] = [
-    "invoice.issued",
-    "invoice.paid",
-    "invoice.payment_failed",
-    "invoice.refunded",
-    "invoice.disputed",
-    "invoice.voided",
-    "receipt.announced",
-    "receipt.in_transit",
-    "receipt.arrived",
-    "receipt.received",
-    "receipt.closed",
-    "receipt.cancelled",
-];
 
 /// Reads one `[[on]]` table.
 pub(super) fn read_on(mut section: Section<'_>, signs: Option<&Signs<'_>>) -> Option<On> {
@@ -151,7 +136,10 @@ fn read_decimals(section: &mut Section<'_>) -> BTreeMap<String, u32> {
 }
 
 fn read_change(section: &mut Section<'_>, places: &mut Places<'_>) -> Option<ChangeRule> {
-    let names: Vec<(&'static str, &'static str)> = CHANGES.iter().map(|name| (*name, *name)).collect();
+    if section.peek("change").is_some_and(|name| name.starts_with("x.")) {
+        return read_own_change(section, places);
+    }
+    let names: Vec<(&'static str, &'static str)> = Change::NAMES.iter().map(|name| (*name, *name)).collect();
     let Some(name) = one_of(section, "change", &names) else {
         // Which other keys there may be depends on the change.
         section.leave_the_rest();
@@ -176,6 +164,29 @@ fn read_change(section: &mut Section<'_>, places: &mut Places<'_>) -> Option<Cha
     section.take("invoice");
     let fact = read_invoice_fact(section, places, name);
     Some(ChangeRule::Invoice { number: number?, fact: fact? })
+}
+
+/// A change of the company's own: a name after `x.`, and fields by names of its own.
+fn read_own_change(section: &mut Section<'_>, places: &mut Places<'_>) -> Option<ChangeRule> {
+    let name = section.text("change")?;
+    if !name.strip_prefix("x.").is_some_and(is_name) {
+        section.problem(
+            "change",
+            format!("`{name}` is `x.` and a name; write the name with a-z, 0-9, `-` and `_`"),
+        );
+    }
+    let mut fields = BTreeMap::new();
+    if let Some(table) = section.section("fields") {
+        let problems = table.problems();
+        let here = Section::at(section.path("fields"), toml::Table::new(), problems);
+        for (key, value) in table.into_entries() {
+            let field = field_of(&here, &key, value, places.body, places.item.as_deref_mut());
+            if let Some(field) = field.and_then(|field| places.signed(&here, &key, field)) {
+                fields.insert(key, field);
+            }
+        }
+    }
+    Some(ChangeRule::Own { name, fields })
 }
 
 fn read_invoice_fact(section: &mut Section<'_>, places: &mut Places<'_>, name: &str) -> Option<InvoiceRule> {
@@ -309,7 +320,18 @@ fn read_field(
     body: &mut Pointers,
     item: Option<&mut Pointers>,
 ) -> Option<Field> {
-    match section.take(key)? {
+    let value = section.take(key)?;
+    field_of(section, key, value, body, item)
+}
+
+fn field_of(
+    section: &Section<'_>,
+    key: &str,
+    value: Value,
+    body: &mut Pointers,
+    item: Option<&mut Pointers>,
+) -> Option<Field> {
+    match value {
         Value::Table(table) => {
             let mut own = Section::at(section.path(key), table, section.problems());
             let prefix = own.text("prefix").unwrap_or_default();

@@ -497,3 +497,56 @@ fn killed_at_any_moment_the_companys_rows_and_the_inbox_agree() {
     );
     assert_eq!(database.rows("select count(*) from invoice_entry"), "0");
 }
+
+/// The warehouse's provider file, with a change that only the company knows.
+fn with_own_change(change: &str) -> String {
+    let file =
+        std::fs::read_to_string(crate::support::repository().join("providers/warehouse.toml")).unwrap();
+    format!(
+        "{file}\n[[on]]\ntype = \"parcel.lost\"\nchange = \"{change}\"\n\
+         fields = {{ parcel = \"/data/parcel\", value = [\"/data/value\", \"/data/worth\"], carrier = \"/data/carrier\" }}\n"
+    )
+}
+
+#[test]
+fn a_change_of_the_companys_own_goes_to_its_function() {
+    let database = Database::new();
+    database.execute(
+        "create schema erp; create table erp.lost (fields jsonb, change text);
+         create function erp.parcel_lost(change jsonb) returns void language sql
+           begin atomic insert into erp.lost values (change->'fields', change->>'change'); end",
+    );
+    let effect = "\n[[effect]]\nchange = \"x.parcel_lost\"\ncall = \"erp.parcel_lost\"\nmode = \"instead\"\n";
+    let server = "[server]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nproviders = \"own\"\n";
+    let desk = Desk::with(&database, &format!("{server}{ENDPOINTS}{effect}"));
+    std::fs::create_dir(desk.folder().join("own")).unwrap();
+    std::fs::write(desk.folder().join("own/warehouse.toml"), with_own_change("x.parcel_lost")).unwrap();
+    let gateway = Gateway::start_configured(&database.url, &desk.folder().join("wharf.toml"));
+    let body = br#"{"type":"parcel.lost","timestamp":"2025-12-01T12:00:00Z","data":{"parcel":"P-1","worth":12345678901234567890.5}}"#;
+    assert_eq!(gateway.warehouse("m-1", body).said(), PROCESSED);
+    assert_eq!(gateway.warehouse("m-1", body).said(), DUPLICATE);
+    // Numbers are the text that they are written with.
+    assert_eq!(
+        database.rows("select change, fields from erp.lost"),
+        r#"x.parcel_lost|{"value": "12345678901234567890.5", "parcel": "P-1", "carrier": null}"#
+    );
+    drop(gateway);
+    // Without its effect it has nowhere to go, and that is said at the start.
+    let desk_without = Desk::with(&database, &format!("{server}{ENDPOINTS}"));
+    std::fs::create_dir(desk_without.folder().join("own")).unwrap();
+    std::fs::write(desk_without.folder().join("own/warehouse.toml"), with_own_change("x.parcel_lost"))
+        .unwrap();
+    let ran = desk_without.run(&["serve"]);
+    let said =
+        "endpoint warehouse maps `x.parcel_lost`, which is bound to no function; write an [[effect]] for it";
+    assert!(ran.code == 2 && ran.err.contains(said), "{}", ran.err);
+    std::fs::write(desk_without.folder().join("own/warehouse.toml"), with_own_change("x.Parcel lost"))
+        .unwrap();
+    let ran = desk_without.run(&["providers", "check", "own"]);
+    assert!(
+        ran.code != 0 && ran.out.contains("`x.Parcel lost` is `x.` and a name"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}
