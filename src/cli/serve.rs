@@ -46,6 +46,11 @@ pub(super) fn start_logging(format: LogFormat) {
     }
 }
 
+/// Whether the user names a database.
+pub(super) fn names_database() -> bool {
+    std::env::var("DATABASE_URL").is_ok_and(|url| !url.is_empty())
+}
+
 /// The user's database, or a private one that lives as long as the returned value.
 pub(super) fn database(place: &str) -> anyhow::Result<(PgConnectOptions, Option<PrivateServer>)> {
     match std::env::var("DATABASE_URL") {

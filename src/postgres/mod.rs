@@ -1,5 +1,6 @@
 //! The database: how to reach it, its schema, and the private server for when there is none.
 
+pub mod plan;
 pub mod private;
 
 use std::str::FromStr;

@@ -17,6 +17,7 @@ mod export;
 mod faults;
 mod fixtures;
 mod inbox_commands;
+mod migrating;
 mod operating;
 mod quarantine;
 mod reading;

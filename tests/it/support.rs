@@ -50,6 +50,14 @@ const SEED: &str = "
 
 impl Database {
     pub fn new() -> Self {
+        let database = Self::empty();
+        block_on(wharf::postgres::migrate(&database.options)).unwrap();
+        database.execute(SEED);
+        database
+    }
+
+    /// A database with nothing in it.
+    pub fn empty() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("t{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let server = server();
@@ -59,10 +67,7 @@ impl Database {
             admin.close().await.unwrap();
         });
         let url = format!("{}/{name}", server.url().trim_end_matches("/wharf"));
-        let database = Self { options: server.options().database(&name), url, name };
-        block_on(wharf::postgres::migrate(&database.options)).unwrap();
-        database.execute(SEED);
-        database
+        Self { options: server.options().database(&name), url, name }
     }
 
     pub fn execute(&self, sql: &str) {
