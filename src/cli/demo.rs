@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Executor as _, PgPool};
 
 use super::fixtures::endpoint_of;
 use super::send::{Reply, agent, send};
-use super::{Usage, runtime};
+use super::{Usage, demo_erp, runtime};
 use crate::config::{Config, Secrets};
 use crate::fixture::{Fixture, find};
 use crate::gateway::{self, Running};
@@ -30,6 +30,9 @@ pub(super) struct Demo {
     /// Leave it running at the end, and say what to try.
     #[arg(long)]
     keep: bool,
+    /// Land in the tables of the ERP of this folder instead of Wharf's own books.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "keep", num_args = 0..=1, default_missing_value = "examples/erp")]
+    erp: Option<PathBuf>,
 }
 
 /// The balances that a person looks at, by name.
@@ -44,6 +47,9 @@ enum Balance {
 
 impl Demo {
     pub(super) fn run(self) -> anyhow::Result<bool> {
+        if let Some(folder) = &self.erp {
+            return demo_erp::run(folder, &self.fixtures);
+        }
         let mut config = Config::read(&self.fixtures.join("wharf.toml"), Secrets::Needed)
             .map_err(|problems| Usage::of(&problems))?;
         let fixtures = find(std::slice::from_ref(&self.fixtures)).map_err(|problems| Usage::of(&problems))?;
@@ -123,7 +129,7 @@ impl Show<'_> {
         let mut good = true;
         let mut before = self.balances()?;
         for fixture in self.fixtures {
-            let reply = self.deliver(fixture, &fixture.body)?;
+            let reply = deliver(self.config, self.running.address, fixture, &fixture.body)?;
             let after = self.balances()?;
             let expected = reply.status == fixture.expect.status && reply.outcome == fixture.expect.outcome;
             good &= expected;
@@ -151,18 +157,9 @@ impl Show<'_> {
         for fixture in self.fixtures {
             let mut body = fixture.body.clone();
             change(&mut body);
-            count += usize::from(good(fixture, &self.deliver(fixture, &body)?));
+            count += usize::from(good(fixture, &deliver(self.config, self.running.address, fixture, &body)?));
         }
         Ok(count)
-    }
-
-    /// Sends a fixture, signed as it is, with a body that may have been changed since.
-    fn deliver(&self, fixture: &Fixture, body: &[u8]) -> anyhow::Result<Reply> {
-        let endpoint = endpoint_of(self.config, fixture)?;
-        let key = &endpoint.secrets.first().context("an endpoint has a secret")?.key;
-        let headers = fixture.signed(&endpoint.definition, key, SystemTime::now().into())?;
-        let url = format!("http://{}/webhooks/{}", self.running.address, endpoint.name);
-        send(&agent(), &url, &headers, body)
     }
 
     fn balances(&self) -> anyhow::Result<Balances> {
@@ -206,6 +203,19 @@ impl Show<'_> {
              \n\nCtrl-C ends it."
         )
     }
+}
+
+/// Sends a fixture, signed as it is, with a body that may have been changed since.
+pub(super) fn deliver(
+    config: &Config,
+    address: SocketAddr,
+    fixture: &Fixture,
+    body: &[u8],
+) -> anyhow::Result<Reply> {
+    let endpoint = endpoint_of(config, fixture)?;
+    let key = &endpoint.secrets.first().context("an endpoint has a secret")?.key;
+    let headers = fixture.signed(&endpoint.definition, key, SystemTime::now().into())?;
+    send(&agent(), &format!("http://{address}/webhooks/{}", endpoint.name), &headers, body)
 }
 
 fn same(same: bool) -> &'static str {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod demo;
+mod demo_erp;
 mod difference;
 mod effects;
 mod explain;

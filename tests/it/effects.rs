@@ -550,3 +550,21 @@ fn a_change_of_the_companys_own_goes_to_its_function() {
         ran.err
     );
 }
+
+#[test]
+fn the_example_erp_takes_all_fixtures_into_its_own_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = |path: &str| crate::support::repository().join(path).display().to_string();
+    let arguments = ["demo", "--erp", &here("examples/erp"), "--fixtures", &here("fixtures")];
+    let ran = wharf(folder.path(), &[], &arguments);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    for said in [
+        "1. 74 fixtures are delivered: 73 answered as they are by Wharf's own books.\n",
+        "   shopify, orders/paid: 12.345 KWD has more than the 2 decimals that the books keep\n",
+        "   invoice  #1003     paid       of 12.345, paid 12.345, credited 0.000\n",
+        "4. All are delivered again: 74 of 74 answered \"duplicate\".\n   Rows in Wharf's own books: 0\n",
+        "All as it should be.\n",
+    ] {
+        assert!(ran.out.contains(said), "{said} is not in\n{}", ran.out);
+    }
+}
